@@ -1,0 +1,20 @@
+# One image for every stage, from the lock. Build: docker build -t lmu-scaling .
+# Use: docker run --rm -v "$PWD/out:/project/results" lmu-scaling --cores all        (--gpus all for GPUs)
+FROM python:3.11-slim-bookworm
+
+# a compiler for the CPU kernels of the LMU; git for the manifests' commit
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends g++ git \
+    && rm -rf /var/lib/apt/lists/*
+
+WORKDIR /project
+
+# torch first and by itself, as in the Makefile: no other package's looser wish decides its build
+COPY requirements.lock ./
+RUN pip install --no-cache-dir "$(grep '^torch==' requirements.lock)" \
+    && pip install --no-cache-dir -r requirements.lock
+
+COPY . .
+
+ENTRYPOINT ["snakemake"]
+CMD ["--cores", "all"]

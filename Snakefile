@@ -1,0 +1,37 @@
+# Replication of "Language Modeling using LMUs" (arXiv 2110.02402).
+#
+#   snakemake --cores all                                         the experiment in config.yaml
+#   snakemake --cores all --configfile workflow/presets/smoke.yaml    another one
+#   snakemake --cores all -- paper_figures/loss_vs_N.pdf          just one figure
+#   snakemake --cores 1 plan                                      what a run will cost, before it runs
+#
+# Each stage has one word; it names its rules (workflow/rules/<stage>.smk), its package (lmu_scaling/<stage>/) and its
+# results (results/<experiment>/<stage>/).
+
+from snakemake.utils import min_version
+
+min_version("9.19")
+
+
+configfile: f"{workflow.basedir}/config.yaml"
+
+
+include: "workflow/rules/common.smk"
+include: "workflow/rules/corpus.smk"
+include: "workflow/rules/tokens.smk"
+include: "workflow/rules/training.smk"
+include: "workflow/rules/evaluation.smk"
+include: "workflow/rules/analysis.smk"
+include: "workflow/rules/paper.smk"
+include: "workflow/rules/audit.smk"
+
+
+rule all:
+    """Every figure, table and verdict of the experiment, and the audit of them."""
+    default_target: True
+    input:
+        FIGURES,
+        TABLES,
+        f"{RESULTS}/report.html",
+        f"{RESULTS}/analysis/claims.json",
+        f"{RESULTS}/audit/audit.json",

@@ -1,0 +1,240 @@
+"""Time and peak memory against the sequence length, measured (Table 1), with fitted slopes.
+
+Four layers of the same width: attention with its n x n matrix, the same by torch's fused kernel (which never holds the
+matrix), the parallel LMU and the recurrent LMU, which reads a stream token by token and keeps only its state. Forward
+pass, one sequence. On the CPU time is processor time, and every point runs in a forked child, whose peak resident
+memory is read from the kernel; differences below `RESOLUTION` are noise and count as equal.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from scipy import stats
+from torch import Tensor
+
+from lmu_scaling.errors import ResultsError
+from lmu_scaling.models import resolve
+from lmu_scaling.models.layers import LMU, GlobalAttention
+from lmu_scaling.runtime import atomic_write, progress
+
+RESOLUTION = 512 * 1024
+SECONDS_PER_POINT = 2.0
+STATED = {
+    "attention": ("n²", "n²"),
+    "attention_flash": ("n²", "n"),  # not in the paper: what fused kernels are known for
+    "lmu_parallel": ("n ln n", "n"),
+    "lmu_recurrent": ("n", "1"),
+}
+GROWTH: dict[str, Callable[[Any], Any]] = {
+    "n²": lambda n: n**2.0,
+    "n ln n": lambda n: n * np.log(n),
+    "n": lambda n: n * 1.0,
+    "1": lambda n: n**0.0,
+}
+
+
+def complexity(settings: Any, out: Path, slopes: Path, device: str = "auto", threads: int = 1) -> dict[str, Any]:
+    """Measure every layer at every length, then fit log–log slopes over the longest three octaves."""
+    torch.set_num_threads(threads)
+    where = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
+    points = [(layer, n) for layer in STATED for n in sorted(settings.lengths)]
+    rows = [_point(layer, n, settings, where) for layer, n in progress(points, "measure", len(points), "point")]
+    table = pd.DataFrame(rows)
+    fitted = pd.DataFrame(fit_slopes(table))
+    for path, frame in ((out, table), (slopes, fitted)):
+        with atomic_write(path) as file:
+            frame.to_csv(file, index=False)
+    return {"device": str(where), "points": len(rows)}
+
+
+# ---------------------------------------------------------------------------------------------------- the layers
+def make(layer: str, n: int, d: int, q: int, device: torch.device) -> Callable[[], Any]:
+    """A function that runs one forward pass over n tokens."""
+    generator = torch.Generator().manual_seed(0)
+    if layer.startswith("attention"):
+        attention = GlobalAttention(resolve("transformer", d, n, 257, heads=1))
+        attention.initialise(generator)
+        attention.to(device)
+        x_1nd = torch.randn(1, n, d, generator=generator).to(device)
+        return lambda: _materialised(attention, x_1nd) if layer == "attention" else attention(x_1nd)
+    lmu = LMU(resolve("lmu", d, n, 257, q=q, ffn=1))
+    lmu.initialise(generator)
+    lmu.to(device)
+    if layer == "lmu_recurrent":
+        return lambda: _stream(lmu, n, d, device)
+    x_1nd = torch.randn(1, n, d, generator=generator).to(device)
+    lmu.memory.filters(n, torch.float32, device)  # the impulse response is computed once and kept, whatever is read
+    return lambda: lmu(x_1nd)
+
+
+def _materialised(layer: GlobalAttention, x_1nd: Tensor) -> Tensor:
+    """softmax(QKᵀ/√d)V with the n x n matrix in memory, as in Vaswani et al."""
+    n, d = x_1nd.shape[1:]
+    Q_nd, K_nd, V_nd = layer.qkv(x_1nd)[0].split(d, dim=1)
+    scores_nn = Q_nd @ K_nd.T / d**0.5
+    later = torch.ones(n, n, dtype=torch.bool, device=scores_nn.device).triu(1)
+    return layer.out(torch.softmax(scores_nn.masked_fill(later, float("-inf")), dim=1) @ V_nd)
+
+
+def _stream(lmu: LMU, n: int, d: int, device: torch.device) -> Tensor:
+    """Token by token; neither inputs nor outputs are kept."""
+    state = lmu.initial_state(1, device)
+    x_1d = y_1d = torch.ones(1, d, device=device)
+    for _ in range(n):
+        y_1d, state = lmu.step(x_1d, state)
+    return y_1d
+
+
+# ------------------------------------------------------------------------------------------------ one measurement
+def _point(layer: str, n: int, settings: Any, device: torch.device) -> dict[str, Any]:
+    def job() -> dict[str, Any]:
+        return measure(layer, n, settings.d, settings.q, settings.repeats, device)
+
+    found = job() if device.type == "cuda" or not hasattr(os, "fork") else in_child(job)
+    return {"layer": layer, "n": n} | found | {"device": device.type, "d": settings.d, "q": settings.q}
+
+
+@torch.inference_mode()
+def measure(layer: str, n: int, d: int, q: int, repeats: int, device: torch.device) -> dict[str, Any]:
+    """Fastest of several passes [s], and the peak of memory above what was there before the first [bytes]."""
+    make(layer, 16, d, min(q, 16), device)()  # libraries load and allocate their own things now, not later
+    run = make(layer, n, d, q, device)
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        run()
+        torch.cuda.synchronize()
+        memory = torch.cuda.max_memory_allocated() - before
+    else:
+        memory = peak_above(run)
+        _keep_freed_memory()
+        run()
+    seconds = timings(run, repeats, device)
+    return {"seconds": min(seconds), "bytes": int(memory), "repeats": len(seconds)}
+
+
+def timings(run: Callable[[], Any], repeats: int, device: torch.device) -> list[float]:
+    """At least `repeats` passes, and 0.2 s of them; no new one after `SECONDS_PER_POINT`."""
+    clock = time.perf_counter if device.type == "cuda" else time.process_time  # other processes must not count
+    found: list[float] = []
+    while len(found) < repeats or (sum(found) < 0.2 and len(found) < 100):
+        start = clock()
+        run()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        found.append(clock() - start)
+        if sum(found) > SECONDS_PER_POINT:
+            break
+    return found
+
+
+def peak_above(run: Callable[[], Any]) -> int:
+    """Peak resident memory during `run`, above what was resident before."""
+    _return_freed_memory()
+    before = _status("VmRSS")
+    try:
+        Path("/proc/self/clear_refs").write_text("5")  # the kernel starts a new peak
+    except OSError:
+        pass
+    kept = run()
+    peak = _status("VmHWM")
+    del kept
+    return max(0, peak - before)
+
+
+def _return_freed_memory() -> None:
+    """Ask the allocator to give back what the warm-up freed, or it would hide what follows."""
+    if sys.platform.startswith("linux"):
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:
+            trim(0)
+
+
+def _keep_freed_memory() -> None:
+    """For timing: large buffers are reused, as in a training loop, instead of being mapped anew in every pass."""
+    if sys.platform.startswith("linux"):
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+        if mallopt is not None:
+            mallopt(-4, 0)  # M_MMAP_MAX: no separate mappings
+            mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD: nothing is given back
+
+
+def _status(key: str) -> int:
+    """A line of /proc/self/status [bytes]; elsewhere the peak since the start of the process."""
+    try:
+        lines = Path("/proc/self/status").read_text("utf-8").splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(key))
+    except (OSError, StopIteration):
+        import resource
+
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024
+
+
+def in_child(job: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Run in a forked process: its memory is its own, and importing torch again is spared."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            os.close(reader)
+            with os.fdopen(writer, "w") as pipe:
+                json.dump(job(), pipe)
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        text = pipe.read()
+    _, status = os.waitpid(child, 0)
+    if status != 0 or not text:
+        raise ResultsError(
+            f"a measurement ended with status {os.waitstatus_to_exitcode(status)}",
+            "analysis.complexity",
+            "if it was killed, there is too little memory: remove the largest of analysis.complexity.lengths",
+        )
+    return json.loads(text)
+
+
+# --------------------------------------------------------------------------------------------------------- slopes
+def fit_slopes(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """log–log least squares over the longest three octaves (shorter sequences are all overhead)."""
+    rows = []
+    for layer, group in table.groupby("layer", sort=False):
+        group = group.sort_values("n")
+        long = group[group["n"] >= group["n"].max() / 8]
+        group = long if len(long) >= 3 else group
+        for quantity, column, stated in zip(
+            ("compute", "memory"), ("seconds", "bytes"), STATED[str(layer)], strict=True
+        ):
+            n, y = group["n"].to_numpy(float), group[column].to_numpy(float)
+            y = np.maximum(y, RESOLUTION) if quantity == "memory" else y
+            span = {"n_min": int(n.min()), "n_max": int(n.max())}
+            rows.append({"layer": layer, "quantity": quantity} | slope(n, y) | _expected(n, stated) | span)
+    return rows
+
+
+def slope(n: np.ndarray, y: np.ndarray, confidence: float = 0.95) -> dict[str, Any]:
+    if np.ptp(y) == 0:
+        return {"slope": 0.0, "low": 0.0, "high": 0.0, "points": len(n)}
+    fit = stats.linregress(np.log(n), np.log(y))
+    half = stats.t.ppf((1 + confidence) / 2, len(n) - 2) * fit.stderr if len(n) > 2 else np.nan
+    return {"slope": fit.slope, "low": fit.slope - half, "high": fit.slope + half, "points": len(n)}
+
+
+def _expected(n: np.ndarray, stated: str) -> dict[str, Any]:
+    """The slope that the paper's term itself has over these lengths (1.11 for n ln n near 8192)."""
+    return {"stated": stated, "expected": slope(n, GROWTH[stated](n))["slope"]}

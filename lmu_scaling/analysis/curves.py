@@ -1,0 +1,63 @@
+"""Fitted and reference laws on a grid of N, for figures 3 and 5: figures draw, they do not compute."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from lmu_scaling.analysis.draws import Cells
+from lmu_scaling.analysis.laws import fit_power
+from lmu_scaling.analysis.reference import power_laws, transformer_law
+
+Array = NDArray[np.float64]
+CURVE_POINTS = 60
+
+
+def all_curves(cells: Cells, paper: dict[str, Any]) -> pd.DataFrame:
+    """Fits over the sizes of a variant, references over all sizes that were trained."""
+    frames = []
+    keys: Any
+    for keys, group in cells.frame.groupby(["variant", "multiple"], sort=False):
+        variant, multiple = str(keys[0]), float(keys[1])
+        rows = cells.pick(variant, multiple)
+        if len(rows) < 2:
+            continue
+        n = np.geomspace(group["n"].min(), group["n"].max(), CURVE_POINTS)
+        counts = cells.frame.loc[rows, "n"].to_numpy(float)
+        weights = cells.frame.loc[rows, "seeds"].to_numpy(float)
+        loss = np.exp(fit_power(counts, cells.point[None, rows], weights).log_loss(n)[0])
+        low, high = cells.interval(np.exp(fit_power(counts, cells.log_loss[:, rows], weights).log_loss(n)))
+        values = {"n": n, "loss": loss, "low": low, "high": high, "tokens": group["tokens"].iloc[0]}
+        frames.append(_curve("fit", variant, multiple, f"fit:{variant}", variant, values))
+    low, high = float(cells.frame["n"].min()), float(cells.frame["n"].max())
+    n = np.geomspace(low, high, CURVE_POINTS) if high > low else np.geomspace(low / 2, low * 2, CURVE_POINTS)
+    frames += _references(paper, n)
+    return pd.concat(frames, ignore_index=True)
+
+
+def _references(paper: dict[str, Any], n: Array) -> list[pd.DataFrame]:
+    printed, tokens = paper["experiment"], paper["experiment"]["tokens"]
+    frames = []
+    for name, law in power_laws(paper).items():
+        label = paper["power_laws"][name]["label"]
+        values = {"n": n, "loss": law.loss(n), "tokens": tokens * (10 if name == "lstm" else 1)}
+        multiple = 10.0 if name == "lstm" else 1.0
+        frames.append(_curve("reference", f"paper_{name}", multiple, f"reference:paper_{name}", label, values))
+    for reading, label in paper["transformer_law"]["readings"].items():
+        kaplan = transformer_law(paper, reading)
+        for multiple in (1.0,) if reading == "literal" else (1.0, 10.0, np.inf):
+            name = "kaplan" if reading == "kaplan_comment" else reading
+            values = {"n": n, "loss": kaplan.loss(n, printed["steps"] * multiple), "tokens": tokens * multiple}
+            frames.append(_curve("reference", name, multiple, f"reference:{reading}", label, values))
+    return frames
+
+
+def _curve(kind: str, name: str, multiple: float, series: str, label: str, values: dict[str, Any]) -> pd.DataFrame:
+    frame = pd.DataFrame({"low": np.nan, "high": np.nan} | values)
+    labels: dict[str, Any] = {"kind": kind, "name": name, "multiple": multiple, "series": series, "label": label}
+    for column, value in labels.items():
+        frame[column] = value
+    return frame[["kind", "name", "multiple", "n", "loss", "low", "high", "tokens", "series", "label"]]

@@ -1,0 +1,266 @@
+"""Scaling laws of our runs with intervals, beside the reference laws (section 5; docs/claims.md says how).
+
+Reads `runs.csv` and the losses per test sequence; writes `fits.json`, `curves.csv` and `multipliers.csv`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from lmu_scaling.analysis.comparisons import comparisons, gain_ratio
+from lmu_scaling.analysis.curves import all_curves
+from lmu_scaling.analysis.draws import Cells, block_sums, make_cells
+from lmu_scaling.analysis.laws import SumFit, curvature, fit_power, fit_sum, power_report, sum_report
+from lmu_scaling.analysis.multipliers import multipliers as all_multipliers
+from lmu_scaling.analysis.reference import load_paper
+from lmu_scaling.analysis.table import read_table, usable
+from lmu_scaling.errors import ResultsError
+from lmu_scaling.runtime import atomic_write, write_json
+
+Array = NDArray[np.float64]
+FEWEST_SIZES = {"power": 2, "saturating": 4, "joint": 3}
+FEWEST_BUDGETS = 3
+
+
+def fit(
+    table: Path, results: Path, paper: Path, settings: Any, fits: Path, curves: Path, multipliers: Path
+) -> dict[str, Any]:
+    """All fits of the experiment; problems are named in `fits.json` under `notes`, not hidden."""
+    printed, everything = load_paper(paper), read_table(table)
+    rows = usable(everything)
+    if rows.empty:
+        raise ResultsError("every run is excluded", str(table), "see the column `excluded`")
+    cells = make_cells(
+        rows, block_sums(results, rows["run"].tolist()), settings.draws, settings.confidence, settings.seed
+    )
+    powers, saturating, joint, joint_draws = _fit_all(cells, printed)
+    write_json(
+        fits,
+        jsonable(
+            {
+                "confidence": settings.confidence,
+                "draws": settings.draws,
+                "power": powers,
+                "saturating": saturating,
+                "joint": joint,
+                "comparisons": comparisons(cells),
+                "gain": [entry for name in ("lmu", "lmu_attention") if (entry := gain_ratio(cells, name))],
+                "noise": {
+                    name: {"sigma_log": noise.sigma, "freedom": noise.freedom, "source": noise.source}
+                    for name, noise in cells.noise.items()
+                },
+                "excluded": dict(everything.loc[everything["excluded"] != "", ["run", "excluded"]].values.tolist()),
+                "notes": notes(everything),
+            }
+        ),
+    )
+    _write_csv(curves, all_curves(cells, printed))
+    vocab = int(rows["vocab"].iloc[0])
+    _write_csv(multipliers, all_multipliers(cells, printed, settings.reference, vocab, joint_draws))
+    return {"cells": len(cells.frame), "runs": len(rows)}
+
+
+def _fit_all(
+    cells: Cells, paper: dict[str, Any]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]], dict[str, SumFit]]:
+    powers, saturating, joint, joint_draws = [], [], [], {}
+    for variant in dict.fromkeys(cells.frame["variant"]):
+        for multiple in sorted(cells.frame.loc[cells.frame["variant"] == variant, "multiple"].unique()):
+            powers.append(fit_one_power(cells, variant, multiple, paper))
+            saturating.append(fit_one_saturating(cells, variant, multiple))
+        entry, drawn = fit_one_joint(cells, variant)
+        joint.append(entry)
+        if drawn is not None and entry["identified"]:
+            joint_draws[variant] = drawn
+    return powers, saturating, joint, joint_draws
+
+
+# ------------------------------------------------------------------------------------------------------ power law
+def fit_one_power(cells: Cells, variant: str, multiple: float, paper: dict[str, Any]) -> dict[str, Any]:
+    rows = cells.pick(variant, multiple)
+    law = paper["power_laws"].get(variant, {})
+    entry: dict[str, Any] = {
+        "variant": variant,
+        "multiple": multiple,
+        "tokens": float(cells.frame.loc[rows[0], "tokens"]),
+        "sizes": len(rows),
+        "seeds": int(cells.frame.loc[rows, "seeds"].min()),
+        "seeds_max": int(cells.frame.loc[rows, "seeds"].max()),
+        "paper_alpha": law.get("alpha"),
+        "paper_n_c": law.get("n_c"),
+    }
+    if len(rows) < FEWEST_SIZES["power"]:
+        return entry | {"fitted": False, "note": "one size only: no law can be fitted"}
+    n = cells.frame.loc[rows, "n"].to_numpy(float)
+    weights = cells.frame.loc[rows, "seeds"].to_numpy(float)
+    point, drawn = fit_power(n, cells.point[None, rows], weights), fit_power(n, cells.log_loss[:, rows], weights)
+    report = power_report(n, cells.point[rows], weights)
+    centre = np.exp(np.log(n).mean())
+    at = np.array([centre])
+    level_low, level_high = cells.interval(np.exp(drawn.log_loss(at)[:, 0]))
+    entry |= {
+        "fitted": True,
+        "alpha": point.alpha[0],
+        "n_c": _exp(point.log_nc[0]),
+        "n_mean": centre,
+        "n_min": n.min(),
+        "n_max": n.max(),
+        "loss_at_mean": np.exp(point.log_loss(at)[0, 0]),
+        "loss_at_mean_low": level_low,
+        "loss_at_mean_high": level_high,
+    }
+    entry["alpha_low"], entry["alpha_high"] = cells.interval(drawn.alpha)
+    entry["n_c_low"], entry["n_c_high"] = map(_exp, cells.interval(np.where(drawn.alpha > 0, drawn.log_nc, np.inf)))
+    entry |= {key: report[key] for key in ("r2", "rmse_log", "residuals", "covariance", "covariance_of", "converged")}
+    entry |= _shape(cells, rows, n)
+    return entry | {"leave_one_out": _leave_one_out(cells, rows, n)}
+
+
+def _exp(log_value: float) -> float:
+    """A nearly flat law has its scale beyond every number."""
+    return float(np.exp(log_value)) if not log_value > 700 else np.inf
+
+
+def _shape(cells: Cells, rows: NDArray[np.int64], n: Array) -> dict[str, Any]:
+    """Does ln L bend in ln N? A power law does not."""
+    if len(rows) < 3:
+        return {"curvature": None, "curvature_low": None, "curvature_high": None}
+    low, high = cells.interval(curvature(n, cells.log_loss[:, rows]))
+    return {"curvature": curvature(n, cells.point[None, rows])[0], "curvature_low": low, "curvature_high": high}
+
+
+def _leave_one_out(cells: Cells, rows: NDArray[np.int64], n: Array) -> list[dict[str, Any]]:
+    if len(rows) < 3:
+        return []
+    found = []
+    for index, row in enumerate(rows):
+        keep = np.arange(len(rows)) != index
+        law = fit_power(n[keep], cells.point[None, rows[keep]])
+        predicted = np.exp(law.log_loss(n[index : index + 1])[0, 0])
+        measured = np.exp(cells.point[row])
+        found.append(
+            {
+                "size": cells.frame.loc[row, "size"],
+                "alpha": law.alpha[0],
+                "n_c": _exp(law.log_nc[0]),
+                "predicted": predicted,
+                "measured": measured,
+            }
+        )
+    return found
+
+
+# ------------------------------------------------------------------------------------------------ sums of powers
+def fit_one_saturating(cells: Cells, variant: str, multiple: float) -> dict[str, Any]:
+    """E + A N^-α; E counts as identified only if its interval excludes zero."""
+    rows = cells.pick(variant, multiple)
+    entry: dict[str, Any] = {"variant": variant, "multiple": multiple, "sizes": len(rows), "identified": False}
+    if len(rows) < FEWEST_SIZES["saturating"]:
+        return entry | {"fitted": False, "note": f"needs {FEWEST_SIZES['saturating']} sizes"}
+    n = cells.frame.loc[rows, "n"].to_numpy(float)
+    point, report = sum_report([n], np.exp(cells.point[rows]))
+    drawn = fit_sum([n], np.exp(cells.log_loss[:, rows]))
+    names = {"E": (point.coefficients[0, 0], drawn.coefficients[:, 0])}
+    names |= {"A": (point.coefficients[0, 1], drawn.coefficients[:, 1])}
+    names |= {"alpha": (point.exponents[0, 0], drawn.exponents[:, 0])}
+    entry |= {"fitted": True} | _with_intervals(cells, names) | report
+    entry["zero_share"] = float(np.mean(drawn.coefficients[:, 0] <= 0))
+    entry["draws_converged"] = float(drawn.converged.mean())
+    entry["identified"] = bool(entry["E_low"] > 0)
+    entry["note"] = "" if entry["identified"] else "E is not identified: its interval covers 0"
+    return entry
+
+
+def fit_one_joint(cells: Cells, variant: str) -> tuple[dict[str, Any], SumFit | None]:
+    """E + A N^-a + B D^-b over all budgets, each a training of its own."""
+    rows = cells.pick(variant, multiple=None)
+    frame = cells.frame.loc[rows]
+    sizes, budgets = frame["size"].nunique(), frame["tokens"].nunique()
+    entry: dict[str, Any] = {"variant": variant, "sizes": sizes, "budgets": budgets, "identified": False}
+    if sizes < FEWEST_SIZES["joint"] or budgets < FEWEST_BUDGETS:
+        needs = f"needs {FEWEST_SIZES['joint']} sizes and {FEWEST_BUDGETS} token budgets, has {sizes} and {budgets}"
+        return entry | {"fitted": False, "note": needs}, None
+    xs = [frame["n"].to_numpy(float), frame["tokens"].to_numpy(float)]
+    point, report = sum_report(xs, np.exp(cells.point[rows]))
+    drawn = fit_sum(xs, np.exp(cells.log_loss[:, rows]))
+    names = {"E": (point.coefficients[0, 0], drawn.coefficients[:, 0])}
+    for index, (coefficient, exponent) in enumerate((("A", "a"), ("B", "b"))):
+        names[coefficient] = (point.coefficients[0, index + 1], drawn.coefficients[:, index + 1])
+        names[exponent] = (point.exponents[0, index], drawn.exponents[:, index])
+    entry |= {"fitted": True} | _with_intervals(cells, names) | report
+    entry["draws_converged"] = float(drawn.converged.mean())
+    entry["E_identified"] = bool(entry["E_low"] > 0)
+    trouble = _joint_trouble(entry)
+    entry["identified"] = not trouble
+    entry["note"] = trouble or ("" if entry["E_identified"] else "E is not identified: its interval covers 0")
+    return entry, drawn
+
+
+def _joint_trouble(entry: dict[str, Any]) -> str:
+    """Exponents must be told from zero and from each other's bounds before anything is read off the law."""
+    for exponent in ("a", "b"):
+        if entry[f"{exponent}_high"] > 4 * max(entry[f"{exponent}_low"], 1e-9):
+            return f"{exponent} is not identified: its interval spans more than a factor of 4"
+    if entry["A_low"] <= 0 or entry["B_low"] <= 0:
+        return "a term of the law is not told from zero"
+    return ""
+
+
+def _with_intervals(cells: Cells, names: dict[str, tuple[float, Array]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, (point, drawn) in names.items():
+        low, high = cells.interval(drawn)
+        found |= {name: float(point), f"{name}_low": float(low), f"{name}_high": float(high)}
+    return found
+
+
+# --------------------------------------------------------------------------------------------------------- output
+def notes(table: pd.DataFrame) -> list[str]:
+    """What a reader of the fits must know about the runs behind them."""
+    rows, found = usable(table), []
+    for variant, group in rows.groupby("variant", sort=False):
+        if group["n_exact"].nunique() == 1:
+            found.append(f"{variant}: one size only, so no law in N")
+        expected = set(group["seed"])
+        for (size, multiple), cell in group.groupby(["size", "multiple"], sort=False):
+            missing = sorted(expected - set(cell["seed"]))
+            if missing and multiple == 1:
+                found.append(
+                    f"{variant} {size} x{multiple:g}: seeds {missing} are missing; the others count as they are"
+                )
+        edges = (
+            sorted(set(group.loc[group["lr_on_edge"].astype(str) == "True", "size"])) if "lr_on_edge" in group else []
+        )
+        if edges:
+            found.append(f"{variant}: the best learning rate lies on the edge of the sweep at {', '.join(edges)}")
+    if rows.groupby(["variant", "size", "multiple"])["seed"].nunique().max() == 1:
+        found.append("one seed per cell: the spread between seeds is estimated otherwise, see `noise`")
+    if "epochs" in rows and rows["epochs"].max() > 1:
+        found.append(f"the training text is repeated: up to {rows['epochs'].max():.1f} epochs")
+    found += [
+        f"{run} is excluded: {why}" for run, why in table.loc[table["excluded"] != "", ["run", "excluded"]].values
+    ]
+    return found
+
+
+def jsonable(value: Any) -> Any:
+    """NumPy to JSON; what is not finite becomes null."""
+    if isinstance(value, dict):
+        return {str(key): jsonable(entry) for key, entry in value.items()}
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [jsonable(entry) for entry in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def _write_csv(path: Path, frame: pd.DataFrame) -> None:
+    with atomic_write(path) as file:
+        frame.to_csv(file, index=False)

@@ -1,0 +1,229 @@
+"""Loss along the context: binned curves, their fits E + A·T^-a, and whether they flatten (section 5, figure 4).
+
+One curve per cell (variant x size x budget), averaged over its seeds. On the axis `window` an interval comes from
+resampling test sequences (with all their bins, as losses within a sequence go together) and from the spread between
+seeds. On the axis `document` sequences are not kept apart: the errors of the positions in a bin are averaged, as if the
+positions went together fully, which is the cautious side.
+
+The plateau statistic is the mean loss at positions (64, 128] minus that at (n/2, n]: at the paper's n = 1024 the gain
+from 64–128 tokens of context to 512–1024. With a short context it says little, and `early`, `late` say what it spans.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from lmu_scaling.analysis.draws import block_starts, interval, read_sequences
+from lmu_scaling.analysis.laws import fit_sum, sum_report
+from lmu_scaling.errors import ResultsError
+from lmu_scaling.evaluation.positions import FINE, bin_centres, bin_edges, bins_within, overlap
+from lmu_scaling.runtime import atomic_write
+from lmu_scaling.spec import Run, parse_run
+
+Array = NDArray[np.float64]
+FIRST_FITTED = 2  # the first token has no context to speak of
+EARLY = (64, 128)
+SPLIT = "test"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A binned curve of one cell: estimates [bins] and draws [b, bins]."""
+
+    edges: NDArray[np.int64]
+    mean: Array
+    drawn: Array
+    count: NDArray[np.int64]
+
+
+def per_token(results: Path, runs: list[str], settings: Any, curves: Path, fits: Path) -> dict[str, Any]:
+    """Write the binned curves and their fits, for the test split."""
+    cells: dict[tuple[str, str, float], list[Run]] = {}
+    for run in map(parse_run, runs):
+        cells.setdefault((run.variant, run.size, run.multiple), []).append(run)
+    spread = seed_spread(results, cells)
+    frames, rows = [], []
+    for (variant, size, multiple), members in cells.items():
+        keys = {"variant": variant, "size": size, "multiple": multiple}
+        for axis in ("window", "document"):
+            curve = _curve(results, [run.name for run in members], axis, settings, spread[variant])
+            if curve is None:
+                continue
+            frames.append(_frame(curve, keys | {"split": SPLIT, "axis": axis}, settings.confidence))
+            rows.append(keys | {"axis": axis, "seeds": len(members)} | describe(curve, settings.confidence))
+    if not frames:
+        raise ResultsError("no run has a usable per-token loss", str(results), "see which runs diverged")
+    with atomic_write(curves, "wb") as binary:
+        pd.concat(frames, ignore_index=True).to_parquet(binary, index=False)
+    with atomic_write(fits) as text:
+        pd.DataFrame(rows).to_csv(text, index=False)
+    return {"curves": len(rows)}
+
+
+# --------------------------------------------------------------------------------------------------------- curves
+def _curve(results: Path, runs: list[str], axis: str, settings: Any, spread: Spread) -> Curve | None:
+    raw = {run: _raw(results, run, axis) for run in runs}
+    runs = [run for run in runs if raw[run] is not None]
+    frames = [frame for frame in raw.values() if frame is not None]
+    if not frames:
+        return None
+    n = int(max(frame["position"].max() for frame in frames))
+    edges = bin_edges(n, settings.bins_per_octave)
+    binned = np.array([_bin(frame, edges, "mean") for frame in frames])  # [seeds, bins]
+    errors = np.array([_bin(frame, edges, "se") for frame in frames])
+    count = np.array([_counts(frame, edges) for frame in frames]).sum(axis=0)
+    rng = np.random.default_rng(settings.seed)
+    if axis == "window":
+        shift = _resampled(results, runs, edges, settings.draws, rng)
+    else:
+        shift = rng.standard_normal((settings.draws, len(edges) - 1)) * _typical(errors)
+    shift = shift + spread.draws(len(frames), settings.draws, rng)
+    mean = binned.mean(axis=0)
+    keep = np.isfinite(mean) & np.isfinite(shift).all(axis=0)
+    if keep.sum() < 2:
+        return None
+    last = int(np.flatnonzero(keep)[-1]) + 1  # a gap inside would shift bins; only the thin end may be missing
+    if not keep[:last].all():
+        return None
+    return Curve(edges[: last + 1], mean[:last], (mean + shift)[:, :last], count[:last])
+
+
+def _raw(results: Path, run: str, axis: str) -> pd.DataFrame | None:
+    path = results / "evaluation" / run / "per_token.parquet"
+    try:
+        frame = pd.read_parquet(path)
+    except (OSError, ValueError) as error:
+        raise ResultsError(f"cannot read the per-token loss: {error}", str(path), "evaluate the run again") from error
+    frame = frame[(frame["split"] == SPLIT) & (frame["axis"] == axis) & (frame["count"] > 0)]
+    return frame if len(frame) and np.isfinite(frame["mean"]).all() else None
+
+
+def _bin(frame: pd.DataFrame, edges: NDArray[np.int64], column: str) -> Array:
+    """Token-weighted mean of a column in each bin."""
+    index = np.searchsorted(edges[1:], frame["position"])
+    weight, bins = frame["count"].to_numpy(float), len(edges) - 1
+    with np.errstate(invalid="ignore", divide="ignore"):
+        total = np.bincount(index, weight * frame[column].to_numpy(float), bins)
+        return total / np.bincount(index, weight, bins)
+
+
+def _typical(errors: Array) -> Array:
+    """Mean over seeds; nan where a bin has a single token, whose error nobody knows."""
+    known = np.isfinite(errors)
+    with np.errstate(invalid="ignore"):
+        return np.where(known, errors, 0.0).sum(axis=0) / np.where(known.any(axis=0), known.sum(axis=0), np.nan)
+
+
+def _counts(frame: pd.DataFrame, edges: NDArray[np.int64]) -> NDArray[np.int64]:
+    index = np.searchsorted(edges[1:], frame["position"])
+    return np.bincount(index, frame["count"], len(edges) - 1).astype(np.int64)
+
+
+def _resampled(results: Path, runs: list[str], edges: NDArray[np.int64], draws: int, rng: np.random.Generator) -> Array:
+    """Change of each bin's mean when contiguous blocks of test sequences are resampled, seeds averaged."""
+    per_run = [np.stack(read_sequences(results, run, ["window", "bins"])["bins"].to_list()) for run in runs]
+    if len({values.shape for values in per_run}) > 1:
+        raise ResultsError(
+            f"{' and '.join(runs)} were evaluated on different test sequences",
+            str(results / "evaluation"),
+            "evaluate all runs with the same settings",
+        )
+    fine = bin_edges(int(edges[-1]), FINE)
+    values = np.mean(per_run, axis=0)[:, : len(fine) - 1]  # [sequences, fine bins]
+    starts = block_starts(len(values))
+    total = np.add.reduceat(np.nan_to_num(values), starts, axis=0)
+    number = np.add.reduceat(np.isfinite(values).astype(float), starts, axis=0)
+    weights = rng.multinomial(len(starts), np.full(len(starts), 1 / len(starts)), size=draws).astype(float)
+    shift = (weights @ total) / (weights @ number) - total.sum(axis=0) / number.sum(axis=0)
+    shared = overlap(edges, fine)
+    return shift @ (shared / shared.sum(axis=1, keepdims=True)).T
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Standard deviation of a run's mean loss between seeds, pooled over the cells of a variant [nats]."""
+
+    sigma: float
+    freedom: int
+
+    def draws(self, seeds: int, draws: int, rng: np.random.Generator) -> Array:
+        """[draws, 1]: seeds differ mostly in level, so one number moves a whole curve; widened for few of them."""
+        if self.freedom < 1:
+            return np.zeros((draws, 1))
+        widening = np.sqrt(self.freedom / rng.chisquare(self.freedom, (draws, 1)))
+        return rng.standard_normal((draws, 1)) * widening * self.sigma / np.sqrt(seeds)
+
+
+def seed_spread(results: Path, cells: dict[tuple[str, str, float], list[Run]]) -> dict[str, Spread]:
+    squares, freedom = dict.fromkeys((cell[0] for cell in cells), 0.0), dict.fromkeys((cell[0] for cell in cells), 0)
+    for (variant, _, _), members in cells.items():
+        frames = [frame for run in members if (frame := _raw(results, run.name, "window")) is not None]
+        levels = [float(np.average(frame["mean"], weights=frame["count"])) for frame in frames]
+        if len(levels) > 1:
+            squares[variant] += float(np.var(levels)) * len(levels)
+            freedom[variant] += len(levels) - 1
+    return {name: Spread(float(np.sqrt(squares[name] / max(freedom[name], 1))), freedom[name]) for name in squares}
+
+
+def _frame(curve: Curve, keys: dict[str, Any], confidence: float) -> pd.DataFrame:
+    low, high = interval(curve.drawn, confidence)
+    frame = pd.DataFrame(
+        {
+            "position": bin_centres(curve.edges),
+            "first": curve.edges[:-1] + 1,
+            "last": curve.edges[1:],
+            "mean": curve.mean,
+            "low": low,
+            "high": high,
+            "se": curve.drawn.std(axis=0),
+            "count": curve.count,
+        }
+    )
+    for place, (name, value) in enumerate(keys.items()):
+        frame.insert(place, name, value)
+    return frame
+
+
+# ----------------------------------------------------------------------------------------------------------- fits
+def describe(curve: Curve, confidence: float) -> dict[str, Any]:
+    """E + A T^-a on T >= 2, and the plateau statistic, each with its interval."""
+    n = int(curve.edges[-1])
+    found: dict[str, Any] = {"n": n} | _fit(curve, confidence)
+    late = (n // 2, n)
+    masks = bins_within(curve.edges, *EARLY), bins_within(curve.edges, *late)
+    found |= {"early": f"{EARLY[0] + 1}–{EARLY[1]}", "late": f"{late[0] + 1}–{late[1]}"}
+    if n < 2 * EARLY[1] or not all(mask.any() for mask in masks):
+        return found | {"plateau": np.nan, "plateau_low": np.nan, "plateau_high": np.nan}
+    early, late_mean = (_mean_over(curve, curve.mean[None], mask)[0] for mask in masks)
+    drawn = _mean_over(curve, curve.drawn, masks[0]) - _mean_over(curve, curve.drawn, masks[1])
+    low, high = interval(drawn, confidence)
+    return found | {"plateau": early - late_mean, "plateau_low": float(low), "plateau_high": float(high)}
+
+
+def _mean_over(curve: Curve, values: Array, mask: NDArray[np.bool_]) -> Array:
+    weight = curve.count[mask].astype(float)
+    return values[:, mask] @ weight / weight.sum()
+
+
+def _fit(curve: Curve, confidence: float) -> dict[str, Any]:
+    use = curve.edges[1:] >= FIRST_FITTED
+    if use.sum() < 4:
+        return {"fitted": False}
+    centres = bin_centres(curve.edges)[use]
+    point, report = sum_report([centres], curve.mean[use])
+    drawn = fit_sum([centres], curve.drawn[:, use])
+    found: dict[str, Any] = {"fitted": True}
+    values = {"E": (point.coefficients[0, 0], drawn.coefficients[:, 0])}
+    values |= {"A": (point.coefficients[0, 1], drawn.coefficients[:, 1])}
+    values |= {"a": (point.exponents[0, 0], drawn.exponents[:, 0])}
+    for name, (value, draws) in values.items():
+        low, high = interval(draws, confidence)
+        found |= {name: value, f"{name}_low": float(low), f"{name}_high": float(high)}
+    found["identified"] = bool(found["E_low"] > 0 and found["A_low"] > 0)
+    return found | {key: report[key] for key in ("r2", "rmse_relative", "converged", "on_bound")}

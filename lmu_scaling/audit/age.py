@@ -1,0 +1,52 @@
+"""What was made by other code, or on another machine or environment, than the rest: worth knowing, not wrong."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from lmu_scaling.audit.folder import Finding, Folder
+from lmu_scaling.manifests import SUFFIX, lock_hash
+from lmu_scaling.provenance import meanings
+
+SHOWN = 4
+
+
+def code(folder: Folder) -> Iterator[Finding]:
+    """Products whose code has changed in meaning since they were made, grouped by the modules that changed."""
+    stale: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for name, manifest in folder.manifests.items():
+        now = meanings(f"lmu_scaling.{module}" for module in manifest.get("sources", {}))
+        changed = tuple(sorted(m for m, meaning in manifest.get("sources", {}).items() if now.get(m) != meaning))
+        if changed:
+            stale[changed].append(name.removesuffix(SUFFIX))
+    for modules, names in stale.items():
+        yield Finding("age", _some(names), f"made by other code than this; changed since: {_some(modules)}", "note")
+    dirty = [name.removesuffix(SUFFIX) for name, m in folder.manifests.items() if m.get("git", {}).get("dirty")]
+    if dirty:
+        yield Finding("age", _some(dirty), "made from a working tree with uncommitted changes", "note")
+
+
+def environments(folder: Folder) -> Iterator[Finding]:
+    """More than one environment behind one experiment, or another one than this repository pins."""
+    seen = Counter(_environment(manifest) for manifest in folder.manifests.values())
+    if len(seen) > 1:
+        listing = "; ".join(f"{count} × {environment}" for environment, count in seen.most_common())
+        yield Finding("age", "environment", f"products come from {len(seen)} environments: {listing}", "note")
+    locks = {manifest.get("environment", {}).get("lock") for manifest in folder.manifests.values()} - {None}
+    if lock_hash() and locks - {lock_hash()}:
+        yield Finding("age", "environment", "made with another requirements.lock than this repository's", "note")
+
+
+def _environment(manifest: dict[str, Any]) -> str:
+    facts = manifest.get("environment", {})
+    torch = facts.get("packages", {}).get("torch")
+    parts = [f"Python {facts.get('python')}", f"torch {torch}" if torch else "", facts.get("gpu") or facts.get("cpu")]
+    return ", ".join(str(part) for part in parts if part) + f", lock {facts.get('lock')}"
+
+
+def _some(names: Any) -> str:
+    listed = list(names)
+    more = f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
+    return ", ".join(listed[:SHOWN]) + more

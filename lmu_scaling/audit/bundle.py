@@ -1,0 +1,158 @@
+"""The verb `bundle`: one zip to publish, described as an RO-Crate, that a stranger can verify where it is unpacked.
+
+It holds `results/<experiment>/`, `paper_figures/` and the program, so that the audit works in the unpacked folder:
+`python -m lmu_scaling audit results/<experiment>`. Token shards stay out (texts belong to their authors) unless asked
+for; what was left out is listed with its checksum in `bundle.json`. Two bundles of the same results are the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import mimetypes
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from lmu_scaling.audit.audit import examine
+from lmu_scaling.audit.folder import BUNDLE, FIGURES, UNRECORDED, Folder, default_figures
+from lmu_scaling.audit.words import size
+from lmu_scaling.errors import AuditError
+from lmu_scaling.manifests import REPOSITORY, render, sealed
+from lmu_scaling.runtime import atomic_write, sha256_bytes, sha256_file
+
+METADATA = "ro-crate-metadata.json"
+PROGRAM = ("Snakefile", "config.yaml", "LICENSE", "CITATION.cff", "README.md", "requirements.lock", "pyproject.toml")
+PROGRAM_FOLDERS = {"lmu_scaling": "*.py", "workflow": "*", "profiles": "*", "envs": "*"}
+PAPER = "https://arxiv.org/abs/2110.02402"
+TITLE = "Language Modeling using LMUs: 10x Better Data Efficiency or Improved Scaling Compared to Transformers"
+THEN = (1980, 1, 1, 0, 0, 0)  # a zip's earliest date: packing again gives the same bytes
+MIME = {
+    ".safetensors": "application/octet-stream",
+    ".parquet": "application/vnd.apache.parquet",
+    ".md": "text/markdown",
+}
+
+
+def bundle(
+    results: Path, out: Path, figures: Path | None = None, without_weights: bool = False, with_tokens: bool = False
+) -> dict[str, Any]:
+    """Verify, then pack. A folder with a mismatch is not published."""
+    folder = Folder(Path(results), Path(figures) if figures else default_figures(Path(results)))
+    record = examine(folder, sample=0)
+    if record["mismatches"]:
+        first = record["mismatches"][0]
+        raise AuditError(
+            f"these results do not pass the audit: {first['where']}: {first['what']}",
+            str(results),
+            "run `snakemake audit`, mend what it names, then bundle",
+        )
+    files, left_out = choose(folder, without_weights, with_tokens)
+    home = f"results/{folder.experiment}"
+    packed = {(name if name.startswith(f"{FIGURES}/") else f"{home}/{name}"): path for name, path in files.items()}
+    packed |= program()
+    texts = {f"{home}/{BUNDLE}": render(sealed({"experiment": folder.experiment, "left_out": left_out}))}
+    texts[METADATA] = metadata(folder, packed, texts, record)
+    _write(Path(out), packed, texts)
+    count = len(packed) + len(texts)
+    print(f"{out}: {count} files, {size(Path(out).stat().st_size)}; {len(left_out)} left out", flush=True)
+    return {"files": count, "left_out": len(left_out), "root": record["root"]}
+
+
+def choose(folder: Folder, without_weights: bool, with_tokens: bool) -> tuple[dict[str, Path], dict[str, str]]:
+    """What is packed, and what is left out with its checksum."""
+    packed, left_out = {}, {}
+    for name, path in folder.files.items():
+        weights = name.endswith("/weights.safetensors") and without_weights
+        tokens = name.startswith("tokens/") and name.endswith(".bin") and not with_tokens
+        scratch = (
+            name in UNRECORDED or "/live/" in name or name == "corpus/source.json"
+        )  # it names folders of the machine
+        if weights or tokens or scratch:
+            left_out[name] = folder.sha256(name)
+        elif name != BUNDLE:
+            packed[name] = path
+    return packed, left_out
+
+
+def program() -> dict[str, Path]:
+    """The code that made the results, or at least the code that verifies them."""
+    found = {name: REPOSITORY / name for name in PROGRAM if (REPOSITORY / name).is_file()}
+    for folder, pattern in PROGRAM_FOLDERS.items():
+        for path in sorted((REPOSITORY / folder).rglob(pattern)):
+            inside = path.relative_to(REPOSITORY)
+            if path.is_file() and not any(part.startswith((".", "__pycache__")) for part in inside.parts):
+                found[inside.as_posix()] = path
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------- RO-Crate
+def metadata(folder: Folder, packed: dict[str, Path], texts: dict[str, str], record: dict[str, Any]) -> str:
+    """Every file with type, size and checksum; every job as an action with what it read and wrote."""
+    from rocrate.model.contextentity import ContextEntity
+    from rocrate.rocrate import ROCrate
+
+    crate = ROCrate()
+    crate.metadata.extra_terms["sha256"] = "https://schema.org/sha256"
+    crate.root_dataset.properties().pop("datePublished", None)
+    crate.name = f"Replication of 'Language Modeling using LMUs', experiment {folder.experiment}"
+    crate.description = (
+        f"{record['runs']} training runs, their evaluations, fits, figures and verdicts. Verify with "
+        f"`python -m lmu_scaling audit results/{folder.experiment}`. Fingerprint of all results: {record['root']}"
+    )
+    crate.root_dataset["datePublished"] = folder.record.get("time", record["time"])
+    crate.license = "LICENSE" if "LICENSE" in packed else "see the program's licence"
+    crate.isBasedOn = crate.add(ContextEntity(crate, PAPER, {"@type": "ScholarlyArticle", "name": TITLE}))
+    entities = {}
+    for name in sorted({**packed, **texts}):
+        facts = _facts(name, packed, texts)
+        if name == "Snakefile":
+            crate.add_workflow(packed[name], name, main=True, lang="snakemake", properties=facts)
+        else:
+            entities[name] = crate.add_file(packed.get(name, name), dest_path=name, properties=facts)
+    _actions(crate, folder, entities)
+    return json.dumps(_stable(crate.metadata.generate()), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _facts(name: str, packed: dict[str, Path], texts: dict[str, str]) -> dict[str, Any]:
+    kind = MIME.get(Path(name).suffix) or mimetypes.guess_type(name)[0] or "text/plain"
+    data = texts[name].encode() if name in texts else None
+    length = len(data) if data is not None else packed[name].stat().st_size
+    checksum = sha256_bytes(data) if data is not None else sha256_file(packed[name])
+    return {"encodingFormat": kind, "contentSize": str(length), "sha256": checksum}
+
+
+def _actions(crate: Any, folder: Folder, entities: dict[str, Any]) -> None:
+    home = f"results/{folder.experiment}"
+
+    def named(manifest: str, group: dict[str, list[dict[str, Any]]]) -> list[Any]:
+        names = [folder.name_of(entry, manifest) for entries in group.values() for entry in entries]
+        places = [n if n.startswith(f"{FIGURES}/") else f"{home}/{n}" for n in names if n]
+        return [entities[place] for place in dict.fromkeys(places) if place in entities]
+
+    for name, manifest in folder.manifests.items():
+        facts = {"name": f"{manifest['verb']}: {name}", "startTime": manifest["started"], "endTime": manifest["ended"]}
+        crate.add_action(
+            instrument=crate.mainEntity or crate.root_dataset,
+            identifier=f"#{name}",
+            object=named(name, manifest["inputs"]),
+            result=named(name, manifest["outputs"]),
+            properties=facts,
+        )
+
+
+def _stable(content: dict[str, Any]) -> dict[str, Any]:
+    """The order of entities does not depend on the run."""
+    return {**content, "@graph": sorted(content["@graph"], key=lambda entity: entity["@id"])}
+
+
+def _write(out: Path, packed: dict[str, Path], texts: dict[str, str]) -> None:
+    with atomic_write(out, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in sorted({**packed, **texts}):
+            entry = zipfile.ZipInfo(name, THEN)
+            entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+            if name in texts:
+                archive.writestr(entry, texts[name])
+                continue
+            with open(packed[name], "rb") as source, archive.open(entry, "w", force_zip64=True) as target:
+                while block := source.read(1 << 20):
+                    target.write(block)

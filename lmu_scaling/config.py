@@ -1,0 +1,197 @@
+"""Loading and validating the configuration; its sections are in `sections.py`.
+
+`validate` reports every problem at once: structural ones (pydantic) and semantic ones (`_contradictions`), each with
+the key's path, what is allowed, and a hint for typos. Nothing here imports torch: the Snakefile needs it to be quick.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from lmu_scaling.errors import ConfigError, ModelError
+from lmu_scaling.sections import Config, Size
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+CATALOG = REPOSITORY / "workflow" / "catalog"
+FILTER_NAMES = ["language", "length", "unique_words", "token_ratio", "exact_duplicates", "near_duplicates"]
+
+
+def validate(raw: dict[str, Any], where: str = "config.yaml") -> Config:
+    """Return the configuration, or raise one ConfigError that lists every problem."""
+    problems: list[str] = []
+    config = None
+    try:
+        config = Config.model_validate(raw)
+    except ValidationError as error:
+        problems += [_explain(e, raw) for e in error.errors()]
+    problems += [p for p in _contradictions(raw) if p not in problems]
+    if problems:
+        lines = "\n".join(f"  {i}. {p}" for i, p in enumerate(problems, 1))
+        raise ConfigError(
+            f"the configuration has {len(problems)} problem{'s' * (len(problems) > 1)}; nothing was started\n{lines}",
+            where,
+            "correct the keys above; every key is explained in workflow/schemas/config.schema.json and in config.yaml",
+        )
+    assert config is not None
+    return config
+
+
+def load(*paths: str | Path) -> Config:
+    """Read a configuration and its overlays, later ones winning key by key, as Snakemake does."""
+    merged: dict[str, Any] = {}
+    for path in paths:
+        try:
+            layer = yaml.safe_load(Path(path).read_text("utf-8"))
+        except FileNotFoundError as error:
+            raise ConfigError("no such configuration file", str(path), "check the path") from error
+        except yaml.YAMLError as error:
+            raise ConfigError(f"not valid YAML: {error}", str(path), "correct the file") from error
+        if not isinstance(layer, dict):
+            raise ConfigError("a configuration is a mapping of sections", str(path), "start from config.yaml")
+        merged = _overlay(merged, layer)
+    return validate(merged, " + ".join(str(p) for p in paths))
+
+
+def _overlay(base: dict[str, Any], layer: dict[str, Any]) -> dict[str, Any]:
+    out = dict(base)
+    for key, value in layer.items():
+        old = out.get(key)
+        out[key] = _overlay(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return out
+
+
+def _explain(error: Any, raw: dict[str, Any]) -> str:
+    """One line: the key's path, what is wrong, what is allowed, and a hint."""
+    loc = [part for part in error["loc"] if part not in FILTER_NAMES]
+    path = ".".join(str(part) for part in loc)
+    if error["type"] == "extra_forbidden":
+        allowed = _keys_at(loc[:-1], raw)
+        return f"{path}: unknown key{_hint(str(loc[-1]), allowed)}; allowed here: {', '.join(allowed)}"
+    if error["type"] == "missing":
+        return f"{path}: missing"
+    if error["type"].startswith("union_tag"):
+        given = error["input"].get("name") if isinstance(error["input"], dict) else error["input"]
+        return f"{path}: unknown filter {given!r}{_hint(str(given), FILTER_NAMES)}; allowed: {', '.join(FILTER_NAMES)}"
+    message = error["msg"][0].lower() + error["msg"][1:]
+    return f"{path}: {message} (got {error['input']!r})"
+
+
+def _hint(word: str, allowed: list[str]) -> str:
+    close = difflib.get_close_matches(word, allowed, n=1, cutoff=0.6)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def _keys_at(loc: list[Any], raw: dict[str, Any]) -> list[str]:
+    """The keys that the model at `loc` allows, found by walking the schema beside the raw value."""
+    schema: dict[str, Any] = Config.model_json_schema()
+    node, value = schema, raw
+    for part in loc:
+        value = value[part]
+        node = node["items"] if isinstance(part, int) else node.get("properties", {}).get(part, {})
+        for option in [node, *node.get("anyOf", []), *node.get("allOf", [])]:
+            if "$ref" in option:
+                node = schema["$defs"][option["$ref"].rsplit("/", 1)[-1]]
+            elif "items" in option:
+                node = option
+        if "discriminator" in node:
+            name = node["discriminator"]["mapping"][value["name"]].rsplit("/", 1)[-1]
+            node = schema["$defs"][name]
+        if isinstance(node.get("additionalProperties"), dict) and "properties" not in node:
+            ref = node["additionalProperties"]["$ref"]
+            node = {"properties": {key: {"$ref": ref} for key in value}}
+    return sorted(node.get("properties", {}))
+
+
+def _contradictions(raw: dict[str, Any]) -> Iterator[str]:
+    """Problems between values. Works on the raw mapping, so that they are found beside structural problems."""
+    yield from _split_problems(_get(raw, "corpus", "split"))
+    yield from _source_problems(_get(raw, "corpus", "source"))
+    yield from _variant_problems(raw)
+    yield from _size_problems(raw)
+    yield from _name_problems(raw)
+    yield from _paper_problems(raw)
+
+
+def _get(raw: Any, *path: str) -> Any:
+    for key in path:
+        raw = raw.get(key) if isinstance(raw, dict) else None
+    return raw
+
+
+def _split_problems(split: Any) -> Iterator[str]:
+    shares = list(split.values()) if isinstance(split, dict) else []
+    if len(shares) == 3 and all(isinstance(s, int | float) for s in shares) and abs(sum(shares) - 1) > 1e-9:
+        yield f"corpus.split: the shares sum to {sum(shares):g}, not to 1 (got {split!r})"
+
+
+def _source_problems(source: Any) -> Iterator[str]:
+    known = sorted(yaml.safe_load((CATALOG / "datasets.yaml").read_text("utf-8")))
+    if isinstance(source, str) and source not in known:
+        yield f"corpus.source: unknown source {source!r}{_hint(source, known)}; allowed: {', '.join(known)}"
+
+
+def _variant_problems(raw: dict[str, Any]) -> Iterator[str]:
+    from lmu_scaling.models import variants
+
+    known = variants()
+    places = [("models.variants", _get(raw, "models", "variants"))]
+    budgets = _get(raw, "training", "budgets")
+    for i, budget in enumerate(budgets if isinstance(budgets, list) else []):
+        places.append((f"training.budgets.{i}.variants", _get(budget, "variants")))
+    for path, names in places:
+        for name in names if isinstance(names, list) else []:
+            if name not in known:
+                yield f"{path}: unknown variant {name!r}{_hint(str(name), known)}; allowed: {', '.join(known)}"
+
+
+def _size_problems(raw: dict[str, Any]) -> Iterator[str]:
+    """Every variant must be buildable at every size: q <= theta, d divisible by heads, and so on."""
+    from lmu_scaling.models import resolve, variants
+
+    section, vocab = _get(raw, "models"), _get(raw, "tokens", "vocab") or 50257
+    if not isinstance(section, dict) or not isinstance(section.get("sizes"), list):
+        return
+    rules = {k: section[k] for k in ("theta_per_q", "softmax_scale", "dropout") if k in section}
+    known = [v for v in section.get("variants") or [] if v in variants()]
+    for i, size in enumerate(section["sizes"]):
+        if not isinstance(size, dict):
+            continue
+        own = {k: v for k, v in size.items() if k in Size.model_fields and k not in ("name", "d")}
+        for variant in known:
+            try:
+                resolve(variant, size["d"], section["context"], vocab, **own, **rules)
+            except ModelError as error:
+                yield f"models.sizes.{i} ({size.get('name', '?')}): {error.what}; {error.remedy}"
+                break
+            except (TypeError, KeyError, ValueError):
+                break  # a structural problem, reported by pydantic
+
+
+def _name_problems(raw: dict[str, Any]) -> Iterator[str]:
+    sizes = _get(raw, "models", "sizes")
+    names = [_get(s, "name") for s in sizes] if isinstance(sizes, list) else []
+    for name in sorted({str(n) for n in names if names.count(n) > 1}):
+        yield f"models.sizes: the name {name!r} is used more than once"
+    budgets = _get(raw, "training", "budgets")
+    for i, budget in enumerate(budgets if isinstance(budgets, list) else []):
+        for name in _get(budget, "sizes") or []:
+            if name not in names:
+                hint = _hint(str(name), [str(n) for n in names])
+                yield f"training.budgets.{i}.sizes: no size is called {name!r}{hint}"
+
+
+def _paper_problems(raw: dict[str, Any]) -> Iterator[str]:
+    from lmu_scaling.paper.inputs import modules
+
+    for kind in ("figure", "table"):
+        names, known = _get(raw, "paper", f"{kind}s"), modules(kind)
+        for name in names if isinstance(names, list) else []:
+            if name not in known:
+                hint = _hint(str(name), known)
+                yield f"paper.{kind}s: no {kind} is called {name!r}{hint}; allowed: {', '.join(known)}"

@@ -1,0 +1,198 @@
+"""A download that survives reality: resumed, retried, from the next mirror if need be, and verified before it counts.
+
+Bytes go to `<name>.partial` beside the target, which a later run continues; only a file whose size and sha256 agree
+with the catalogue is renamed. One process at a time holds the partial file (a second one waits for it).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import ipaddress
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import requests
+import urllib3
+
+from lmu_scaling.errors import DiskFull, DownloadError
+from lmu_scaling.runtime import Progress, disk_full_is_explained, si
+
+CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long to hope: attempts per mirror, the first pause (it doubles), and seconds without a byte."""
+
+    attempts: int = 6
+    pause: float = 2.0
+    longest_pause: float = 120.0
+    stall: float = 60.0
+
+
+class _MirrorFailed(Exception):
+    """This mirror will not deliver; the next one may."""
+
+
+class _TryAgain(Exception):
+    """The transfer broke off; the same mirror may deliver the rest."""
+
+
+def download(mirrors: list[str], target: Path, size: int, sha256: str, patience: Patience | None = None) -> Path:
+    """Bring `target` into being with exactly `size` bytes and checksum `sha256`; an existing verified file is kept."""
+    patience = patience or Patience()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(target.name + ".partial")
+    with _locked(partial):
+        if target.is_file() and target.stat().st_size == size and checked_sha256(target) == sha256:
+            return target
+        _check_space(target, partial, size)
+        failures = []
+        for url in mirrors:
+            try:
+                _from_mirror(url, partial, size, patience)
+                _verify(partial, sha256)
+                os.replace(partial, target)
+                return target
+            except _MirrorFailed as failure:
+                failures.append(f"{url}: {failure}")
+        reasons = "\n    ".join(failures)
+        raise DownloadError(
+            f"no mirror delivered {target.name}:\n    {reasons}",
+            str(target),
+            "run again later (a partial download is continued), or fetch the file yourself and set corpus.path",
+        )
+
+
+@contextmanager
+def _locked(partial: Path) -> Iterator[None]:
+    with open(partial.with_name(partial.name + ".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _check_space(target: Path, partial: Path, size: int) -> None:
+    have = partial.stat().st_size if partial.exists() else 0
+    free = shutil.disk_usage(target.parent).free
+    if free < size - have:
+        raise DiskFull(
+            f"{target.name} needs {si(size - have)}B more, {si(free)}B are free",
+            str(target.parent),
+            "free some space, or set corpus.path to a copy on another disk",
+        )
+
+
+def checked_sha256(path: Path) -> str:
+    """The sha256 of a file, with progress: half a minute for OpenWebText2."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file, Progress(path.stat().st_size, f"checking {path.name}", "B") as bar:
+        while data := file.read(CHUNK):
+            digest.update(data)
+            bar.update(len(data))
+    return digest.hexdigest()
+
+
+def _verify(partial: Path, sha256: str) -> None:
+    found = checked_sha256(partial)
+    if found != sha256:
+        partial.unlink()
+        raise _MirrorFailed(f"wrong content: sha256 {found} instead of {sha256}")
+
+
+def _from_mirror(url: str, partial: Path, size: int, patience: Patience) -> None:
+    """Fill `partial` up to `size` bytes. Attempts are counted anew whenever one brought bytes."""
+    failed = 0
+    while True:
+        before = partial.stat().st_size if partial.exists() else 0
+        if before > size:
+            partial.unlink()
+            before = 0
+        if before == size:
+            return
+        try:
+            _transfer(url, partial, before, size, patience)
+        except (_TryAgain, requests.ConnectionError, requests.Timeout) as error:
+            now = partial.stat().st_size if partial.exists() else 0
+            failed = 1 if now > before else failed + 1
+            if failed >= patience.attempts:
+                raise _MirrorFailed(f"gave up after {failed} attempts: {error}") from error
+            time.sleep(min(patience.pause * 2 ** (failed - 1), patience.longest_pause))
+        except requests.RequestException as error:
+            raise _MirrorFailed(str(error)) from error
+
+
+def _transfer(url: str, partial: Path, have: int, size: int, patience: Patience) -> None:
+    _refuse_unencrypted(url)
+    headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
+    with requests.get(url, headers=headers, stream=True, timeout=(30, patience.stall)) as response:
+        _refuse_unencrypted(*(step.url for step in response.history), response.url)
+        have = _check_response(response, have, size)
+        with (
+            disk_full_is_explained(partial),
+            open(partial, "r+b" if have else "wb") as file,
+            Progress(size, f"downloading {partial.stem}", "B") as bar,
+        ):
+            file.seek(have)
+            bar.update(have)
+            _copy(response, file.write, bar.update, size - have)
+            file.truncate()
+
+
+def _refuse_unencrypted(*urls: str) -> None:
+    """https, or this machine; also for every address that a mirror redirects to."""
+    for url in urls:
+        parts = urlsplit(url)
+        if parts.scheme != "https" and not (parts.scheme == "http" and _is_loopback(parts.hostname or "")):
+            raise _MirrorFailed(f"refused: {parts.scheme}://{parts.hostname} is not https")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _copy(response: requests.Response, write: Callable, advance: Callable, missing: int) -> None:
+    for data in _arriving(response):
+        if len(data) > missing:
+            raise _MirrorFailed("the server sends more bytes than the file has")
+        write(data)
+        missing -= len(data)
+        advance(len(data))
+    if missing:
+        raise _TryAgain(f"the transfer ended {missing} bytes early")
+
+
+def _arriving(response: requests.Response) -> Iterator[bytes]:
+    """Bytes as soon as they are there, so that none is lost when the connection breaks in the middle of a chunk."""
+    try:
+        while data := response.raw.read1(CHUNK):
+            yield data
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        raise _TryAgain(str(error)) from error
+
+
+def _check_response(response: requests.Response, have: int, size: int) -> int:
+    """Where the body starts, 0 if the server ignores ranges; anything that can't be the file fails."""
+    status, kind = response.status_code, response.headers.get("Content-Type", "")
+    if status == 429 or status >= 500:
+        raise _TryAgain(f"HTTP status {status}")
+    if status not in (200, 206):
+        raise _MirrorFailed(f"HTTP status {status}")
+    if kind.startswith("text/html"):
+        raise _MirrorFailed("an HTML page came instead of the file")
+    start = have if status == 206 else 0
+    if status == 206 and not response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
+        raise _MirrorFailed(f"wrong range {response.headers.get('Content-Range')!r} in answer to byte {have}")
+    length = response.headers.get("Content-Length")
+    if length is not None and int(length) != size - start:
+        raise _MirrorFailed(f"the server's file has {int(length) + start} bytes instead of {size}")
+    return start

@@ -1,0 +1,166 @@
+"""Members: the files, archive members, row groups or shards a source consists of, and how to read one.
+
+A member is plain data (it travels in `source.json`), so that any job on any machine can open its share of the source by
+itself. Tar archives are read in place by seeking: nothing in them is ever written to disk under its own name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lmu_scaling.corpus.documents import MAX_DOCUMENT_BYTES, Bad, Block, parse_lines
+from lmu_scaling.corpus.streams import StreamError, decompressed, raw_bytes
+from lmu_scaling.runtime import read_json
+
+# Suffix → (format of the content, compression).
+FORMATS = {
+    ".jsonl": ("jsonl", ""),
+    ".jsonl.zst": ("jsonl", "zst"),
+    ".jsonl.gz": ("jsonl", "gz"),
+    ".parquet": ("parquet", ""),
+    ".txt": ("txt", ""),
+}
+
+
+@dataclass(frozen=True)
+class Member:
+    """One piece of a source: `size` bytes at `offset` of `path`, or what `options` say for the other formats."""
+
+    name: str
+    format: str
+    size: int
+    path: str = ""
+    offset: int = 0
+    codec: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {key: value for key, value in asdict(self).items() if value not in ("", {})}
+
+
+def read_members(source: Path) -> list[Member]:
+    """The members that source.json lists."""
+    return [Member(**member) for member in read_json(source)["members"]]
+
+
+def format_of(name: str) -> tuple[str, str] | None:
+    """The format a file name promises, or None for files that are no documents."""
+    return next((FORMATS[suffix] for suffix in FORMATS if name.lower().endswith(suffix)), None)
+
+
+def share(members: list[Member], part: int, parts: int) -> list[Member]:
+    """The contiguous run of members that belongs to a part; parts get about equally many bytes."""
+    total = sum(member.size for member in members)
+    chosen, before = [], 0
+    for member in members:
+        middle = before + member.size / 2
+        if min(int(parts * middle / max(total, 1)), parts - 1) == part:
+            chosen.append(member)
+        before += member.size
+    return chosen
+
+
+def read_blocks(member: Member) -> Iterator[Block]:
+    """All documents of a member, in order; damage is a `Bad` record in the last block, never an exception."""
+    reader = {"jsonl": _read_jsonl, "txt": _read_txt, "parquet": _read_parquet, "huggingface": _read_huggingface}
+    yield from reader[member.format](member)
+
+
+def _read_jsonl(member: Member) -> Iterator[Block]:
+    stream = decompressed(raw_bytes(member.path, member.offset, member.size), member.codec)
+    lines = _Lines(member.name)
+    try:
+        for data in stream:
+            yield lines.feed(data)
+        yield lines.end()
+    except StreamError as error:
+        # The line that was cut off is lost with the rest of the member.
+        yield Block(bad=[Bad(error.reason, f"{member.name}: {error.detail}", member.size - error.good)])
+
+
+class _Lines:
+    """Cuts a byte stream into whole lines; an endless line is dropped as it comes instead of being collected."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.rest, self.held, self.dropped, self.records = name, [b""], 0, 0, 0
+
+    def feed(self, data: bytes) -> Block:
+        end = data.rfind(b"\n") + 1
+        if end == 0:
+            self._hold(data)
+            return Block()
+        bad, start = [], data.find(b"\n") + 1
+        if self.dropped or self.held + start > MAX_DOCUMENT_BYTES:
+            bad = [self._too_long(start)]
+        else:
+            start = 0
+        block, self.records = parse_lines(b"".join([*self.rest, data[start:end]]), self.name, self.records)
+        block.bad[:0] = bad
+        self.rest, self.held = [data[end:]], len(data) - end
+        return block
+
+    def _hold(self, data: bytes) -> None:
+        if self.dropped or self.held + len(data) > MAX_DOCUMENT_BYTES:
+            self.dropped += self.held + len(data)
+            self.rest, self.held = [b""], 0
+        else:
+            self.rest.append(data)
+            self.held += len(data)
+
+    def _too_long(self, more: int) -> Bad:
+        self.records += 1
+        size = self.dropped + self.held + more
+        self.rest, self.held, self.dropped = [b""], 0, 0
+        return Bad("too_long", f"{self.name}, record {self.records}", size)
+
+    def end(self) -> Block:
+        if self.dropped:
+            return Block(bad=[self._too_long(0)])
+        return parse_lines(b"".join(self.rest), self.name, self.records)[0] if self.held else Block()
+
+
+def _read_txt(member: Member) -> Iterator[Block]:
+    block = Block()
+    if member.size > MAX_DOCUMENT_BYTES:
+        block.bad.append(Bad("too_long", member.name, member.size))
+    else:
+        try:
+            data = b"".join(raw_bytes(member.path, member.offset, member.size))
+            block.add(data.decode("utf-8"), None, member.name)
+        except StreamError as error:
+            block.bad.append(Bad(error.reason, f"{member.name}: {error.detail}", member.size))
+        except UnicodeDecodeError:
+            block.bad.append(Bad("utf8", member.name, member.size))
+    yield block
+
+
+def _read_parquet(member: Member) -> Iterator[Block]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    column = member.options["text"]
+    language = member.options.get("language")
+    try:
+        with pq.ParquetFile(member.path) as file:
+            columns = [column, language] if language else [column]
+            batches = file.iter_batches(256, row_groups=[member.options["row_group"]], columns=columns)
+            row = 0
+            for batch in batches:
+                texts = batch.column(0).to_pylist()
+                languages = batch.column(1).to_pylist() if language else [None] * len(texts)
+                block = Block()
+                for text, lang in zip(texts, languages, strict=True):
+                    row += 1
+                    block.add(text, lang, f"{member.name}, row {row}")
+                yield block
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        yield Block(bad=[Bad("format", f"{member.name}: {error}", member.size)])
+
+
+def _read_huggingface(member: Member) -> Iterator[Block]:
+    from lmu_scaling.corpus.huggingface import stream
+
+    yield from stream(member.name, member.options)

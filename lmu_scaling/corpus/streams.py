@@ -1,0 +1,104 @@
+"""Bytes out of a file or a stretch of an archive, decompressed piece by piece within bounds.
+
+Decompression is fed a few kilobytes at a time, so that a hostile stream cannot make one call return gigabytes (zstd
+packs 128 KiB into 4 bytes), and stops when the output is out of all proportion to the input.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import zstandard
+
+READ = 1 << 20
+FEED = 4 << 10
+# The output of one call is handed on once it has this size; 256 KiB keeps line buffers in the processor's cache.
+PIECE = 1 << 18
+LARGEST = 1 << 20
+# Web text compresses 3:1, the most monotonous documents perhaps 100:1.
+MAX_RATIO = 1000
+FREE_OUTPUT = 64 << 20
+MAX_WINDOW = 1 << 27
+
+
+class StreamError(Exception):
+    """A stream ended early ("truncated"), is no such stream ("format"), or is a decompression bomb ("bomb").
+
+    `good` is the number of bytes of the file or member before the damage, to within a few kilobytes.
+    """
+
+    def __init__(self, reason: str, detail: str, good: int = 0) -> None:
+        super().__init__(detail)
+        self.reason, self.detail, self.good = reason, detail, good
+
+
+def raw_bytes(path: str, offset: int, size: int) -> Iterator[bytes]:
+    """`size` bytes of a file from `offset` on; fewer bytes than promised are an error."""
+    with open(path, "rb") as file:
+        file.seek(offset)
+        left = size
+        while left > 0:
+            data = file.read(min(READ, left))
+            if not data:
+                raise StreamError("truncated", f"{left} bytes are missing at the end", size - left)
+            left -= len(data)
+            yield data
+
+
+def decompressed(chunks: Iterator[bytes], codec: str) -> Iterator[bytes]:
+    """Decompress a sequence of frames ("zst") or members ("gz"), or hand bytes through (""), in handy pieces.
+
+    When the stream turns out to be damaged, everything before the damage comes first, then the error.
+    """
+    held: list[bytes] = []
+    size = 0
+    try:
+        for out in _decoded(chunks, codec) if codec else chunks:
+            held.append(out)
+            size += len(out)
+            if size >= PIECE:
+                whole, held, size = b"".join(held), [], 0
+                for start in range(0, len(whole), LARGEST):
+                    yield whole[start : start + LARGEST]
+    except StreamError:
+        yield b"".join(held)
+        raise
+    if held:
+        yield b"".join(held)
+
+
+def _decoded(chunks: Iterator[bytes], codec: str) -> Iterator[bytes]:
+    consumed = produced = 0
+    decoder: Any = None
+    for chunk in chunks:
+        view = memoryview(chunk)
+        for start in range(0, len(view), FEED):
+            feed: Any = view[start : start + FEED]
+            consumed += len(feed)
+            while len(feed):
+                decoder = decoder or _decoder(codec)
+                out = _decode(decoder, feed, codec, consumed - len(feed))
+                produced += len(out)
+                yield out
+                feed = b""
+                if decoder.eof:
+                    feed, decoder = decoder.unused_data, None
+            if produced > MAX_RATIO * consumed + FREE_OUTPUT:
+                raise StreamError("bomb", f"{consumed} bytes expand to more than {produced}", 0)
+    if decoder is not None:
+        raise StreamError("truncated", "the compressed stream is not finished", consumed)
+
+
+def _decoder(codec: str) -> Any:
+    if codec == "zst":
+        return zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW).decompressobj()
+    return zlib.decompressobj(wbits=31)
+
+
+def _decode(decoder: Any, feed: Any, codec: str, before: int) -> bytes:
+    try:
+        return decoder.decompress(feed)
+    except (zstandard.ZstdError, zlib.error) as error:
+        raise StreamError("format", f"not readable as {codec}: {error}", before) from error

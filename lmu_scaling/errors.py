@@ -1,0 +1,84 @@
+"""What a user can get wrong and what a disk can do, each as one class.
+
+Every message has three lines: what happened, where, and what to do. The command line prints these lines and exits
+with the class's code; the traceback goes to the log only when `LMU_SCALING_TRACEBACK=1`.
+"""
+
+from __future__ import annotations
+
+
+class UserError(Exception):
+    """An error that is explained instead of traced. Subclasses differ in name and exit code, not in shape."""
+
+    exit_code = 2
+
+    def __init__(self, what: str, where: str, remedy: str) -> None:
+        super().__init__(what, where, remedy)
+        self.what, self.where, self.remedy = what, where, remedy
+
+    def __str__(self) -> str:
+        return f"{self.what}\n  where: {self.where}\n  what to do: {self.remedy}"
+
+
+class ConfigError(UserError):
+    """The configuration does not validate; `what` lists every problem at once."""
+
+
+class CorpusError(UserError):
+    """A source, archive member or document cannot be read as the configuration promises."""
+
+
+class DownloadError(UserError):
+    """No mirror delivered the file with the expected size and checksum."""
+
+
+class TokensError(UserError):
+    """Shards or their manifest are missing, damaged, or made by another tokenizer."""
+
+
+class ModelError(UserError):
+    """A model's dimensions contradict each other (for example q > theta)."""
+
+
+class CheckpointError(UserError):
+    """A checkpoint is damaged or belongs to another spec."""
+
+
+class RunLocked(UserError):
+    """Another process trains this run."""
+
+    exit_code = 3
+
+
+class Diverged(UserError):
+    """The loss became NaN or stayed above its start; the last good state was kept."""
+
+    exit_code = 4
+
+
+class OutOfMemory(UserError):
+    """Even one sequence per micro-batch does not fit."""
+
+    exit_code = 5
+
+
+class ResultsError(UserError):
+    """A result is missing, duplicated, or comes from another experiment."""
+
+
+class AuditError(UserError):
+    """The audit found a mismatch."""
+
+    exit_code = 6
+
+
+class DiskFull(UserError):
+    """The file system ran out of space; nothing half-written was left under its final name."""
+
+    exit_code = 7
+
+
+class Interrupted(UserError):
+    """SIGTERM or SIGUSR1 arrived; a checkpoint was written and the job can be submitted again."""
+
+    exit_code = 75  # EX_TEMPFAIL: the scheduler's retry resumes the run

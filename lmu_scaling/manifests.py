@@ -1,0 +1,216 @@
+"""A manifest beside every product: what a job read, wrote and ran, on which kind of machine.
+
+`<stem>.manifest.json` lists every input and output with size and sha256, the command, the code, the environment, and
+whatever facts the job reports (spec, seed, tokens, FLOPs). It ends with a seal, the hash of all the rest, so that the
+audit notices a change in the manifest itself. Nothing here imports torch.
+
+Paths are relative to the manifest's folder, so that results can be moved; a file of the repository is named
+relative to it (`"in": "repository"`), and any other file by its name alone (`"in": "elsewhere"`): no machine path.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lmu_scaling.errors import ResultsError
+from lmu_scaling.provenance import REPOSITORY, meanings
+from lmu_scaling.redaction import redacted
+from lmu_scaling.runtime import atomic_write, canonical_json, sha256_bytes, sha256_file
+
+FORMAT = 2
+SUFFIX = ".manifest.json"
+# Folders of an experiment, wherever they are; what else lies in the repository is source.
+PRODUCTS = ("results", "paper_figures")
+PACKAGES = ("torch", "numpy", "scipy", "pandas", "pyarrow", "tiktoken", "safetensors", "matplotlib", "datasets")
+
+
+def write_manifest(
+    path: str | Path,
+    *,
+    verb: str,
+    inputs: dict[str, list[Path]],
+    outputs: dict[str, list[Path]],
+    started: float,
+    seconds: float,
+    code: str,
+    command: Sequence[str] | None = None,
+    facts: dict[str, Any] | None = None,
+) -> None:
+    """Record a job. `seconds` comes from a monotonic clock: a clock that is set back makes no negative duration."""
+    path = Path(path)
+    write_sealed(
+        path,
+        redacted(
+            {
+                "format": FORMAT,
+                "verb": verb,
+                "command": ["python", "-m", "lmu_scaling", *(sys.argv[1:] if command is None else command)],
+                "code": code,
+                "sources": meanings(name for name in sys.modules if name.startswith("lmu_scaling.")),
+                "git": git_state(),
+                "environment": environment(),
+                "started": utc(started),
+                "ended": utc(started + seconds),
+                "seconds": round(seconds, 3),
+                "inputs": _digests(inputs, path),
+                "outputs": _digests(outputs, path),
+                **(facts or {}),
+            }
+        ),
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------- seal
+def render(value: Any) -> str:
+    """The one spelling of a sealed file: any other byte is a change."""
+    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def seal(value: dict[str, Any]) -> str:
+    return sha256_bytes(canonical_json({k: v for k, v in value.items() if k != "seal"}).encode())
+
+
+def sealed(value: dict[str, Any]) -> dict[str, Any]:
+    return {**value, "seal": seal(value)}
+
+
+def write_sealed(path: str | Path, value: dict[str, Any]) -> None:
+    with atomic_write(path) as file:
+        file.write(render(sealed(value)))
+
+
+def read_sealed(path: str | Path) -> dict[str, Any]:
+    """A sealed file, or ResultsError if one byte of it differs from what was written."""
+    remedy = "this file was changed after it was written: restore it, or run the job that made it again"
+    try:
+        text = Path(path).read_bytes().decode("utf-8")
+        value = json.loads(text)
+        whole = isinstance(value, dict) and value.get("seal") == seal(value) and render(value) == text
+    except (ValueError, OSError, RecursionError) as error:
+        raise ResultsError(f"unreadable: {error}", str(path), remedy) from error
+    if not whole:
+        raise ResultsError("its seal does not match its content", str(path), remedy)
+    return value
+
+
+# ---------------------------------------------------------------------------------------------------------- digests
+def _digests(groups: dict[str, list[Path]], manifest: Path) -> dict[str, list[dict[str, Any]]]:
+    return {name: [digest(path, manifest) for path in paths if path.is_file()] for name, paths in groups.items()}
+
+
+def digest(path: Path, manifest: Path) -> dict[str, Any]:
+    return {**locate(path, manifest), "bytes": path.stat().st_size, "sha256": sha256_file(path)}
+
+
+def locate(path: Path, manifest: Path) -> dict[str, str]:
+    """How a manifest names a file. By name, not through symbolic links: `results` may be a link to a larger disk."""
+    here, home = absolute(path), absolute(manifest).parent
+    base = _base(home)
+    if here.is_relative_to(base) and (base == home or here.relative_to(base).parts[0] in PRODUCTS):
+        return {"path": os.path.relpath(here, home)}
+    if here.is_relative_to(REPOSITORY):
+        return {"path": here.relative_to(REPOSITORY).as_posix(), "in": "repository"}
+    return {"path": here.name, "in": "elsewhere"}
+
+
+def absolute(path: str | Path) -> Path:
+    """Absolute and without `..`, but with symbolic links as they are named."""
+    return Path(os.path.normpath(Path(path).absolute()))
+
+
+def _base(home: Path) -> Path:
+    """The folder that holds `results/` and `paper_figures/`, seen from a manifest's folder."""
+    for folder in (home, *home.parents):
+        if folder.name in PRODUCTS:
+            return folder.parent
+    return home
+
+
+def find(entry: dict[str, Any], manifest: Path) -> Path | None:
+    """The inverse of `locate`; None for a file that only its own machine knows."""
+    place = entry.get("in")
+    if place == "elsewhere":
+        return None
+    home = REPOSITORY if place == "repository" else absolute(manifest).parent
+    return absolute(home / entry["path"])
+
+
+def utc(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+# ------------------------------------------------------------------------------------------------------ environment
+@functools.cache
+def git_state() -> dict[str, Any]:
+    """Commit and whether the tree was dirty; empty outside a clone."""
+    try:
+        run = functools.partial(subprocess.run, cwd=REPOSITORY, capture_output=True, text=True, timeout=10, check=True)
+        commit = run(["git", "rev-parse", "HEAD"]).stdout.strip()
+        dirty = bool(run(["git", "status", "--porcelain", "--untracked-files=no"]).stdout.strip())
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    return {"commit": commit, "dirty": dirty}
+
+
+@functools.cache
+def environment() -> dict[str, Any]:
+    """Versions and the class of machine; no host name, no user, no environment variable."""
+    facts: dict[str, Any] = {
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cpu": _cpu_name(),
+        "cores": os.cpu_count(),
+        "lock": lock_hash(),
+        "packages": dict(_versions()),
+    }
+    if driver := _cuda_driver():
+        facts["cuda_driver"] = driver
+    torch = sys.modules.get("torch")  # only a job that used torch can say what it ran on
+    if torch is not None and torch.cuda.is_available():
+        facts["cuda"] = torch.version.cuda
+        facts["gpu"] = torch.cuda.get_device_name()
+    return facts
+
+
+def lock_hash() -> str | None:
+    lock = REPOSITORY / "requirements.lock"
+    return sha256_file(lock)[:16] if lock.is_file() else None
+
+
+def _versions() -> list[tuple[str, str]]:
+    found = []
+    for name in PACKAGES:
+        try:
+            found.append((name, importlib.metadata.version(name)))
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _cuda_driver() -> str:
+    """From the kernel module: asking a library would cost a light job a second."""
+    try:
+        text = Path("/proc/driver/nvidia/version").read_text()
+    except OSError:
+        return ""
+    return next((word for word in text.split() if word.count(".") >= 1 and word.replace(".", "").isdigit()), "")
+
+
+def _cpu_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor()

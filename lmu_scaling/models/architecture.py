@@ -1,0 +1,161 @@
+"""What a model is, without torch: layer kinds, architectures and the numbers that fix one model (paper, section 4).
+
+A *layer kind* (`ffn`, `lmu`, …) knows how many parameters and FLOPs it has and where its torch class is. An
+*architecture* is a stack of layer kinds. A `ModelSpec` is an architecture with all its sizes. The workflow imports this
+module to plan and count, so nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lmu_scaling.errors import ModelError
+
+FFN_RULES = ("solve", "4d", "none")
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """Everything that defines one model; a field that its layers do not use is None."""
+
+    variant: str
+    d: int
+    """Embedding width."""
+    context: int
+    """Training sequence length n."""
+    vocab: int
+    blocks: int
+    ffn: int | None = None
+    """d', the hidden width of the FFN (eq. 11)."""
+    heads: int | None = None
+    """Heads of global self-attention."""
+    q: int | None = None
+    """Order of the memory."""
+    q_reduced: int | None = None
+    """q', rows of Q, K and V (eq. 8)."""
+    theta: int | float | None = None
+    """Length of the memory's window, in tokens."""
+    softmax_scale: str | None = None
+    """Of the implicit attention: "none" as printed, or "sqrt_d"."""
+    activation: str | None = None
+    dropout: float = 0.0
+
+    def asdict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> ModelSpec:
+        known = {entry.name for entry in dataclasses.fields(cls)}
+        if unknown := sorted(set(values) - known):
+            raise ModelError(
+                f"a model spec has unknown fields: {', '.join(unknown)}",
+                "model",
+                f"known are {', '.join(sorted(known))}",
+            )
+        return cls(**values)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of Table 2: an operation of one layer, per token, forward pass."""
+
+    operation: str
+    parameters_formula: str
+    parameters: int
+    """Matrices only, as Table 2 and Kaplan et al. count them."""
+    flops_formula: str
+    flops: int
+
+
+@dataclass(frozen=True)
+class LayerKind:
+    """A layer by name: its counts, the spec fields it needs, and `module:Class` of its torch implementation."""
+
+    name: str
+    fields: tuple[str, ...]
+    parameters: Callable[[ModelSpec], int] = field(compare=False)
+    """Exact number of trainable parameters of one layer, biases included."""
+    rows: Callable[[ModelSpec], tuple[Row, ...]] = field(compare=False)
+    held: Callable[[ModelSpec], int] = field(compare=False)
+    """Numbers per token that training keeps between forward and backward."""
+    builder: str
+
+    def torch_class(self) -> Any:
+        module, _, name = self.builder.partition(":")
+        return getattr(importlib.import_module(module), name)
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """`blocks` times the `sublayers`, between the embedding and the tied head."""
+
+    name: str
+    label: str
+    blocks: int
+    sublayers: tuple[str, ...]
+    norm_weights: bool = True
+    """Whether the LayerNorms (one before each residual sub-layer, one at the end) have trainable gain and bias."""
+    positions: bool = False
+    """Learned absolute positions (outside N)."""
+    ffn_rule: str = "solve"
+    """"solve": exact N nearest to 24 d²; "4d": as in GPT-2; "none"."""
+
+    @property
+    def kinds(self) -> tuple[LayerKind, ...]:
+        return tuple(layer_kind(name) for name in self.sublayers)
+
+    @property
+    def fields(self) -> frozenset[str]:
+        return frozenset(name for kind in self.kinds for name in kind.fields)
+
+
+_KINDS: dict[str, LayerKind] = {}
+_ARCHITECTURES: dict[str, Architecture] = {}
+
+
+def register_kind(kind: LayerKind) -> LayerKind:
+    return _register(_KINDS, kind, "layer kind")
+
+
+def register(architecture: Architecture) -> Architecture:
+    if architecture.ffn_rule not in FFN_RULES:
+        raise ModelError(
+            f"unknown ffn_rule {architecture.ffn_rule!r}",
+            f"architecture {architecture.name}",
+            f"use one of {', '.join(FFN_RULES)}",
+        )
+    return _register(_ARCHITECTURES, architecture, "architecture")
+
+
+def layer_kind(name: str) -> LayerKind:
+    return _look_up(_KINDS, name, "layer kind")
+
+
+def registered() -> dict[str, Architecture]:
+    return dict(sorted(_ARCHITECTURES.items()))
+
+
+def find_architecture(name: str) -> Architecture:
+    return _look_up(_ARCHITECTURES, name, "model variant")
+
+
+def _register(table: dict[str, Any], entry: Any, what: str) -> Any:
+    """Importing a module twice is harmless; two different things under one name are not."""
+    known = table.get(entry.name)
+    if known is not None and known != entry:
+        raise ModelError(f"two different {what}s are called {entry.name!r}", "lmu_scaling.models", "rename one of them")
+    table[entry.name] = entry
+    return entry
+
+
+def _look_up(table: Mapping[str, Any], name: str, what: str) -> Any:
+    if name in table:
+        return table[name]
+    close = difflib.get_close_matches(str(name), table, n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    raise ModelError(f"unknown {what} {name!r}", "lmu_scaling.models", f"{hint}known are {', '.join(sorted(table))}")

@@ -1,0 +1,1 @@
+"""The stage `paper`: every figure and table, and one report. Nothing here computes; it shows `analysis/`."""

@@ -1,0 +1,154 @@
+"""Axes of scaling plots: readable logarithmic ticks, labels at the ends of lines, intervals."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+from lmu_scaling.paper.style import Mark
+from lmu_scaling.runtime import si
+
+N_LABEL = "Non-embedding parameters N"
+LOSS_LABEL = "Test loss [nats per token]"
+
+
+class End(NamedTuple):
+    """A label for the right end of a line."""
+
+    x: float
+    y: float
+    text: str
+    colour: str
+    size: float = 7.0
+
+
+def loss_axis(axes: Axes, label: str = LOSS_LABEL) -> None:
+    """Losses span less than a decade: a logarithmic axis with the ticks of a linear one."""
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    ticks = [tick for tick in MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high) if low <= tick <= high]
+    axes.yaxis.set_major_locator(FixedLocator(ticks))
+    digits = next(k for k in range(1, 6) if all(abs(round(tick, k) - tick) < 1e-9 for tick in ticks) or k == 5)
+    axes.yaxis.set_major_formatter(FixedFormatter([f"{tick:.{digits}f}" for tick in ticks]))
+    axes.yaxis.set_minor_locator(FixedLocator([]))
+    axes.set_ylabel(label)
+
+
+def log_axis(axis: Axis, label: str, unit: Any = si) -> None:
+    """The coarsest of three sets of round numbers that gives three ticks. The scale must be logarithmic already."""
+    low, high = sorted(axis.get_view_interval())
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks: list[float] = []
+    for leads in ((1,), (1, 2, 5), (1, 1.5, 2, 3, 5, 7)):
+        more = [lead * 10.0**power for power in decades for lead in leads if low <= lead * 10.0**power <= high]
+        if ticks and _crowded(axis, more, math.log(high / low)):
+            break
+        ticks = more
+        if len(ticks) >= 3:
+            break
+    axis.set_major_locator(FixedLocator(ticks))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: unit(value)))
+    axis.set_minor_locator(LogLocator(10, subs=range(1, 10), numticks=200))
+    axis.set_minor_formatter(NullFormatter())
+    axis.set_label_text(label)
+
+
+def _crowded(axis: Axis, ticks: list[float], length: float) -> bool:
+    """Would labels of about 0.36 in touch? The layout is not final yet, so this is an estimate."""
+    box = axis.axes.get_position()
+    figure: Any = axis.axes.figure
+    inches = box.width * figure.get_figwidth() if axis is axis.axes.xaxis else box.height * figure.get_figheight() * 2
+    steps = [math.log(b / a) / length * inches for a, b in itertools.pairwise(sorted(ticks))]
+    return bool(steps) and min(steps) < 0.36
+
+
+def span(axes: Axes, values: Any, least: float = 3.0) -> None:
+    """Limits of a logarithmic x axis: a little room, and at least a factor `least`, else one size has no ticks."""
+    low, high = float(min(values)), float(max(values))
+    room = max((high / low) ** 0.04, math.sqrt(least * low / high))
+    axes.set_xlim(low / room, high * room)
+
+
+def powers_of_two(axis: Axis, values: Sequence[float], label: str) -> None:
+    """Sequence lengths and positions: ticks at powers of two."""
+    exponents = range(math.floor(math.log2(min(values))), math.ceil(math.log2(max(values))) + 1)
+    step = 2 if len(exponents) > 8 else 1
+    ticks = [2**e for e in list(exponents)[::step]]
+    axis.set_major_locator(FixedLocator(ticks))
+    axis.set_major_formatter(FixedFormatter([str(tick) for tick in ticks]))
+    axis.set_minor_locator(FixedLocator([]))
+    axis.set_label_text(label)
+
+
+def label_ends(axes: Axes, ends: Sequence[End], gap: float = 7.5, dx: float = 4) -> None:
+    """Write labels beside the ends of lines, at the right edge, moved apart vertically where they would overlap.
+
+    Direct labels need no legend and no matching of colours. `gap` and `dx` are in points.
+    """
+    if not ends:
+        return
+    figure: Any = axes.figure
+    figure.draw_without_rendering()
+    points = 72 / figure.dpi
+    heights = [axes.transData.transform((end.x, end.y))[1] * points for end in ends]
+    placed = _spread(heights, gap)
+    right = axes.get_xlim()[1]
+    for end, natural, height in zip(ends, heights, placed, strict=True):
+        axes.annotate(
+            end.text,
+            (right, end.y),
+            xytext=(dx, height - natural),
+            textcoords="offset points",
+            color=end.colour,
+            size=end.size,
+            va="center",
+            ha="left",
+            annotation_clip=False,
+        )
+
+
+def _spread(heights: Sequence[float], gap: float) -> list[float]:
+    """Least movement that keeps neighbours `gap` apart: merge touching labels into blocks around their mean."""
+    order = sorted(range(len(heights)), key=heights.__getitem__)
+    blocks: list[tuple[float, list[int]]] = []
+    for index in order:
+        blocks.append((heights[index], [index]))
+        while len(blocks) > 1 and _reach(blocks[-1], gap)[0] - _reach(blocks[-2], gap)[1] < gap:
+            members = blocks[-2][1] + blocks[-1][1]
+            blocks[-2:] = [(sum(heights[i] for i in members) / len(members), members)]
+    placed = list(heights)
+    for centre, members in blocks:
+        for rank, index in enumerate(members):
+            placed[index] = centre + (rank - (len(members) - 1) / 2) * gap
+    return placed
+
+
+def _reach(block: tuple[float, list[int]], gap: float) -> tuple[float, float]:
+    half = (len(block[1]) - 1) / 2 * gap
+    return block[0] - half, block[0] + half
+
+
+def interval(axes: Axes, x: Any, y: Any, low: Any, high: Any, mark: Mark, **kwargs: Any) -> None:
+    """A marker with its interval; the marker is hollow-rimmed so that overlapping ones can be counted."""
+    axes.errorbar(
+        x,
+        y,
+        yerr=[
+            [max(0.0, a - b) for a, b in zip(y, low, strict=True)],
+            [max(0.0, b - a) for a, b in zip(y, high, strict=True)],
+        ],
+        fmt=mark.marker,
+        color=mark.colour,
+        markeredgecolor="white",
+        markeredgewidth=0.5,
+        elinewidth=0.8,
+        capsize=1.5,
+        capthick=0.8,
+        **kwargs,
+    )

@@ -1,0 +1,104 @@
+"""Figure 4: loss by position in the sequence, LMU + attention (left) and LMU (right) against the transformer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from lmu_scaling.paper import read
+from lmu_scaling.paper.axes import loss_axis, powers_of_two
+from lmu_scaling.paper.style import FAINT, Look, note
+
+INPUTS = ("analysis/per_token.parquet", "analysis/per_token_fits.csv", "analysis/counts.csv")
+PANELS = ("lmu_attention", "lmu")
+BASELINE = "transformer"
+
+
+def draw(inputs: dict[str, Path], look: Look) -> tuple[Figure, str]:
+    losses = read.table(inputs["analysis/per_token.parquet"], "variant size multiple split axis position mean low high")
+    fits = read.table(
+        inputs["analysis/per_token_fits.csv"], "variant size multiple axis plateau plateau_low plateau_high early late"
+    )
+    counts = read.table(inputs["analysis/counts.csv"], "variant size n_exact context")
+    size = read.size_names(counts)[-1]
+    losses = losses[
+        (losses["size"] == size)
+        & (losses["multiple"] == 1)
+        & (losses["split"] == "test")
+        & (losses["axis"] == "window")
+    ]
+    fits = fits[(fits["size"] == size) & (fits["multiple"] == 1) & (fits["axis"] == "window")]
+    figure, panels = look.panels(2, 2.7, 4.6, sharex=True, sharey=True)
+    for axes, variant in zip(panels, PANELS, strict=True):
+        _panel(axes, losses, fits, variant, look)
+    for axes in panels:
+        axes.label_outer()
+    return figure, _caption(losses, fits, size, look)
+
+
+def _panel(axes: Axes, losses: pd.DataFrame, fits: pd.DataFrame, variant: str, look: Look) -> None:
+    axes.set_xscale("log", base=2)
+    axes.set_title(f"{look.label(variant)} and {look.label(BASELINE).lower()}", loc="left", pad=13)
+    missing = []
+    for name in (BASELINE, variant):
+        own = losses[losses["variant"] == name].sort_values("position")
+        if own.empty:
+            missing.append(f"{look.label(name)} was not trained")
+            continue
+        mark = look.mark(name)
+        axes.fill_between(own["position"], own["low"], own["high"], color=mark.colour, alpha=0.2, linewidth=0)
+        axes.plot(own["position"], own["mean"], color=mark.colour, marker=mark.marker, markersize=2.8, label=mark.label)
+    if missing:
+        note(axes, "\n".join(missing))
+    if len(losses):
+        loss_axis(axes, "Test loss [nats]")
+        powers_of_two(axes.xaxis, list(losses["position"]), "Position in the window [tokens]")
+        axes.legend(loc="upper right")
+    _ranges(axes, fits[fits["variant"] == variant], look)
+
+
+def _ranges(axes: Axes, fit: pd.DataFrame, look: Look) -> None:
+    """Shade the two ranges of positions whose difference is the plateau statistic."""
+    if fit.empty or fit["plateau"].isna().all():
+        return
+    row = fit.iloc[0]
+    for text in (row["early"], row["late"]):
+        first, last = (float(part) for part in str(text).replace("-", "–").split("–"))
+        axes.axvspan(first, last, color=FAINT, alpha=0.45, linewidth=0, zorder=0.5)
+    axes.text(
+        0,
+        1.02,
+        f"loss at {row['early']} − loss at {row['late']}: {row['plateau']:.3f} "
+        f"[{row['plateau_low']:.3f}, {row['plateau_high']:.3f}]",
+        transform=axes.transAxes,
+        size=6,
+        va="bottom",
+        color=look.mark(row["variant"]).colour,
+    )
+
+
+def _caption(losses: pd.DataFrame, fits: pd.DataFrame, size: str, look: Look) -> str:
+    text = (
+        f"Loss by position in the window, for the largest size ({size}): {look.label(PANELS[0])} (left) and "
+        f"{look.label(PANELS[1])} (right), each beside our own {look.label(BASELINE).lower()}, trained on the same "
+        "tokens. "
+        "Positions are gathered in logarithmic bins; bands are intervals. "
+    )
+    for variant in (*PANELS, BASELINE):
+        fit = fits[fits["variant"] == variant]
+        if fit.empty:
+            if losses[losses["variant"] == variant].empty:
+                text += f"{look.label(variant)} was not trained in this experiment. "
+            continue
+        row = fit.iloc[0]
+        if row["plateau"] != row["plateau"]:
+            text += f"The context is too short for the plateau of {look.label(variant)}. "
+            continue
+        text += (
+            f"From positions {row['early']} to {row['late']} the loss of {look.label(variant)} falls by "
+            f"{row['plateau']:.3f} nats [{row['plateau_low']:.3f}, {row['plateau_high']:.3f}]. "
+        )
+    return text

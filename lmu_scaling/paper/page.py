@@ -1,0 +1,231 @@
+"""What the report's notebook shows, as HTML: abstract, verdicts, figures beside the paper's statements, provenance.
+
+Whatever comes from data is escaped here; the notebook itself contains only our own words.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+import re
+from html import escape
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+
+from lmu_scaling.errors import ResultsError
+from lmu_scaling.paper import read, render, style, tabulate
+from lmu_scaling.paper.inputs import inputs_of, modules
+from lmu_scaling.runtime import duration, si
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+LARGEST_SVG = 400_000  # bytes; beyond, the bitmap is smaller and as sharp on a screen
+PAPER_TOKENS = 25_000 * 512 * 1024  # section 5: steps × batch × sequence length
+RUN_COLUMNS = "run variant size multiple seed n_exact tokens context vocab epochs seconds"
+VERDICTS = {
+    "reproduced": ("✓", "good"),
+    "not reproduced": ("✗", "bad"),
+    "inconclusive": ("?", "open"),
+    "not testable at this scale": ("–", "mute"),
+}
+
+
+class Html(str):
+    """Text that Jupyter and the report show as HTML."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        return str(self)
+
+
+class Page:
+    """The results of one experiment, ready to be shown."""
+
+    def __init__(self, results: Path, figures: Path) -> None:
+        self.results, self.figures = Path(results), Path(figures)
+        self.config: dict[str, Any] = read.record(self.results / "config.json")
+        self.settings = _settings(self.config)
+        self.look = style.Look.of(self.settings)
+        self.shown: list[str] = []
+
+    @classmethod
+    def open(cls) -> Page:
+        """The experiment named by `LMU_RESULTS` and `LMU_FIGURES`; in a clone, the one that was analysed last."""
+        if results := os.environ.get("LMU_RESULTS"):
+            return cls(Path(results), Path(os.environ.get("LMU_FIGURES", REPOSITORY / "paper_figures")))
+        found = sorted((REPOSITORY / "results").glob("*/analysis/claims.json"), key=lambda path: path.stat().st_mtime)
+        if not found:
+            raise ResultsError("there are no results yet", "results/", "run `snakemake` first")
+        return cls(found[-1].parents[1], REPOSITORY / "paper_figures")
+
+    # ------------------------------------------------------------------------------------------------- what was run
+    def abstract(self) -> Html:
+        """What was run, in a sentence and as facts, beside what the paper ran."""
+        runs = read.table(self.results / "analysis/runs.csv", RUN_COLUMNS)
+        names = [self.look.label(variant) for variant in self.look.order(runs["variant"])]
+        main = runs[runs["multiple"] == 1] if runs["multiple"].eq(1).any() else runs
+        corpus = str(self.settings.corpus).replace("_", " ")
+        tokens = main["tokens"].iloc[0]
+        sentence = (
+            f"{len(runs)} runs were trained: {', '.join(names)}, at {main['size'].nunique()} size"
+            f"{'s' * (main['size'].nunique() > 1)} from N = {main['n_exact'].min():,} to {main['n_exact'].max():,} "
+            f"non-embedding parameters, each on {si(tokens)} tokens ({main['epochs'].max():.2g} epochs) of the corpus "
+            f"{corpus}. The paper has six sizes from N = 55,000 to 1,000,000, each trained once on {si(PAPER_TOKENS)} "
+            f"tokens of OpenWebText2: {_times(PAPER_TOKENS / tokens)} as many."
+        )
+        return Html(f"<p>{escape(sentence)}</p>{_definitions(self._facts(runs, names, corpus))}")
+
+    def _facts(self, runs: pd.DataFrame, names: list[str], corpus: str) -> dict[str, str]:
+        seeds, seconds = runs["seed"].nunique(), runs["seconds"].sum()
+        return {
+            "Experiment": self.settings.experiment,
+            "Corpus": corpus,
+            "Models": ", ".join(names),
+            "Sizes": ", ".join(read.size_names(runs)),
+            "Tokens per run": ", ".join(si(tokens) for tokens in sorted(set(runs["tokens"]))),
+            "Context and vocabulary": f"{runs['context'].iloc[0]:,} and {runs['vocab'].iloc[0]:,} tokens",
+            "Runs": f"{len(runs)} with {seeds} seed{'s' * (seeds > 1)}",
+            "Training time": duration(seconds) if seconds > 0 else "–",
+        }
+
+    # ------------------------------------------------------------------------------------------------------ verdicts
+    def verdicts(self) -> Html:
+        """A tally, then every claim with its verdict, the numbers, and links to the figures that show its evidence."""
+        claims = read.record(self.results / "analysis/claims.json")
+        tally = "".join(
+            f'<span class="badge {tone}">{sign} {sum(c["verdict"] == verdict for c in claims)} {verdict}</span>'
+            for verdict, (sign, tone) in VERDICTS.items()
+        )
+        return Html(f'<p class="tally">{tally}</p><div class="claims">{"".join(map(self._claim, claims))}</div>')
+
+    def _claim(self, claim: dict[str, Any]) -> str:
+        sign, tone = VERDICTS.get(claim["verdict"], ("", "mute"))
+        bounds = [claim.get(key) if isinstance(claim.get(key), int | float) else None for key in ("low", "high")]
+        interval = "" if None in bounds else f" {escape(tabulate.spread(bounds[0], bounds[1]))}"
+        evidence = claim.get("evidence", [])
+        links = ", ".join(
+            f'<a href="#fig-{escape(name)}">{escape(name)}</a>'
+            for name in self._figures()
+            if set(inputs_of("figure", name)) & set(evidence)
+        )
+        files = escape(", ".join(evidence)) + (f"; drawn in {links}" if links else "")
+        return (
+            f'<article class="claim" id="{escape(claim["id"])}"><header><span class="id">{escape(claim["id"])}</span>'
+            f'<span class="badge {tone}">{sign} {escape(claim["verdict"])}</span></header>'
+            f"<p>{escape(claim['claim'])} <small>({escape(str(claim['place']))})</small></p>"
+            f"<dl><div><dt>The paper</dt><dd>{_value(claim['paper'])}</dd></div>"
+            f"<div><dt>Here</dt><dd>{_value(claim['ours'])}{interval}</dd></div></dl>"
+            f"<p>{escape(str(claim['reason']))}</p><details><summary>Rule and evidence</summary>"
+            f"<p>{escape(str(claim['rule']))}</p><p>{files}</p></details></article>"
+        )
+
+    def _figures(self) -> list[str]:
+        return self.config.get("paper", {}).get("figures", modules("figure"))
+
+    # ------------------------------------------------------------------------------------------- figures and tables
+    def figure(self, name: str, title: str, paper: str = "") -> Html:
+        """A figure with its caption, beside what the paper says."""
+        self.shown.append(name)
+        statement = f"<aside><h4>The paper</h4><p>{escape(paper)}</p></aside>" if paper else ""
+        heading = f'<h3 id="fig-{escape(name)}">{escape(title)}</h3>'
+        files = {kind: self.figures / f"{name}.{kind}" for kind in ("svg", "png", "caption.rst")}
+        if not all(path.is_file() for path in files.values()):
+            return Html(f'{heading}<p class="absent">This figure is not part of the experiment.</p>')
+        caption = render.from_rst(" ".join(files["caption.rst"].read_text("utf-8").split()))
+        return Html(
+            f'<section class="pair">{heading}{statement}<figure>{self._picture(name, files, caption)}'
+            f"<figcaption>{escape(caption)}</figcaption></figure></section>"
+        )
+
+    def _picture(self, name: str, files: dict[str, Path], caption: str) -> str:
+        """The figure as it was written; a phone gets the same figure drawn one column wide."""
+        best = files["svg"] if files["svg"].stat().st_size <= LARGEST_SVG else files["png"]
+        kind = "svg+xml" if best.suffix == ".svg" else "png"
+        wide = f"data:image/{kind};base64,{base64.b64encode(best.read_bytes()).decode()}"
+        short = caption.split(". ")[0].rstrip(".")
+        return (
+            f'<picture><source media="(max-width: 600px)" srcset="{self._narrow(name)}">'
+            f'<img src="{wide}" alt="{escape(short)}" loading="eager"></picture>'
+        )
+
+    def _narrow(self, name: str) -> str:
+        with style.context():
+            drawing, _ = render.draw(name, self.results, style.Look.of(self.settings, columns=1))
+            data = io.BytesIO()
+            drawing.savefig(data, format="png", dpi=style.PNG_DPI, metadata={"Software": None})
+        return f"data:image/png;base64,{base64.b64encode(data.getvalue()).decode()}"
+
+    def other_figures(self) -> Html:
+        """Configured figures that no cell has shown: a new figure appears without touching the notebook."""
+        names = [name for name in self._figures() if name not in self.shown]
+        return Html("".join(self.figure(name, name.replace("_", " ")) for name in names))
+
+    def table(self, name: str, title: str) -> Html:
+        if name not in self.config.get("paper", {}).get("tables", modules("table")):
+            return Html(f'<h3 id="table-{escape(name)}">{escape(title)}</h3><p class="absent">Not configured.</p>')
+        content = render.rows(name, self.results, self.look)
+        return Html(f'<h3 id="table-{escape(name)}">{escape(title)}</h3>{tabulate.html(content)}')
+
+    # ---------------------------------------------------------------------------------------------------- provenance
+    def provenance(self) -> Html:
+        """Code, packages and machine of the jobs that made these results, and the whole configuration."""
+        import yaml
+
+        manifests = [read.record(path) for path in sorted(self.results.glob("analysis/*.manifest.json"))]
+        facts = _facts(manifests)
+        rows = tuple((key, value) for key, value in facts.items())
+        table = tabulate.html(tabulate.Table("What made these results", ("", ""), rows)) if rows else ""
+        config = escape(yaml.safe_dump(self.config, sort_keys=False, allow_unicode=True))
+        return Html(f"{table}<details><summary>The whole configuration</summary><pre>{config}</pre></details>")
+
+
+def _settings(config: dict[str, Any]) -> SimpleNamespace:
+    training, models = config.get("training", {}), config.get("models", {})
+    tokens = training.get("steps", 0) * training.get("batch", 0) * models.get("context", 0)
+    return SimpleNamespace(
+        experiment=config.get("experiment", ""),
+        corpus=config.get("corpus", {}).get("source", ""),
+        tokens=tokens or None,
+        looks=config.get("paper", {}).get("looks", {}),
+    )
+
+
+def _definitions(facts: dict[str, str]) -> str:
+    items = "".join(f"<div><dt>{escape(key)}</dt><dd>{escape(value)}</dd></div>" for key, value in facts.items())
+    return f'<dl class="facts">{items}</dl>'
+
+
+def _times(factor: float) -> str:
+    return f"{factor:,.0f} times" if factor >= 2 else "about"
+
+
+def _value(value: Any) -> str:
+    return escape(tabulate.number(value) if isinstance(value, float) else "–" if value is None else str(value))
+
+
+def _facts(manifests: list[dict[str, Any]]) -> dict[str, str]:
+    """The distinct values over all jobs; more than one value is worth seeing."""
+    facts: dict[str, set[str]] = {}
+    for manifest in manifests:
+        environment, git = manifest.get("environment", {}), manifest.get("git", {})
+        found = {
+            "Commit": f"{git['commit'][:12]}{' with local changes' if git.get('dirty') else ''}"
+            if git.get("commit")
+            else "",
+            "Python": environment.get("python", ""),
+            "System": environment.get("system", ""),
+            "Processor": environment.get("cpu", ""),
+            "Packages": ", ".join(f"{name} {version}" for name, version in environment.get("packages", {}).items()),
+            "Code": f"{manifest.get('verb', '')} {manifest.get('code', '')}".strip(),
+        }
+        for key, value in found.items():
+            facts.setdefault(key, set()).add(str(value))
+    return {key: "; ".join(sorted(values - {""})) for key, values in facts.items() if values - {""}}
+
+
+def slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")

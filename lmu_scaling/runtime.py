@@ -1,0 +1,163 @@
+"""The thin layer between the science and the machine: atomic files, checksums, progress.
+
+Nothing here imports torch, so that light jobs stay light.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+from lmu_scaling.errors import DiskFull, ResultsError
+
+T = TypeVar("T")
+
+
+@contextmanager
+def disk_full_is_explained(path: Path) -> Iterator[None]:
+    """Turn "no space left" and "read-only" into a three-line message."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFull(
+                "no space left on the device (or the quota is used up)",
+                str(path),
+                "free some space and run the same command again; `python -m lmu_scaling plan` says how much is needed",
+            ) from error
+        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+            raise ResultsError(
+                f"cannot write: {error.strerror}", str(path), "make the folder writable, or run in another directory"
+            ) from error
+        raise
+
+
+@contextmanager
+def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
+    """Write beside `path`, fsync, then rename: the final name holds everything or does not exist."""
+    path = Path(path)
+    scratch = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    with disk_full_is_explained(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with open(scratch, mode, encoding=None if "b" in mode else "utf-8") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(scratch, path)
+        finally:
+            scratch.unlink(missing_ok=True)
+
+
+def canonical_json(value: Any) -> str:
+    """One spelling per value, so that hashes of equal specs are equal."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    with atomic_write(path) as file:
+        json.dump(value, file, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
+        file.write("\n")
+
+
+def read_json(path: str | Path) -> Any:
+    """Read JSON; a missing or damaged file is explained."""
+    try:
+        return json.loads(Path(path).read_text("utf-8"))
+    except FileNotFoundError as error:
+        raise ResultsError("a result is missing", str(path), "run the workflow for this experiment first") from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ResultsError(
+            f"not valid JSON: {error}", str(path), "delete the file and run the workflow again"
+        ) from error
+
+
+def sha256_bytes(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def sha256_file(path: str | Path, chunk: int = 1 << 20) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(chunk):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+class Progress:
+    """A bar with ETA on a terminal; one line every `every` seconds elsewhere (logs, SLURM)."""
+
+    def __init__(self, total: float | None, label: str, unit: str = "it", every: float = 15.0) -> None:
+        self.total, self.label, self.unit, self.every = total, label, unit, every
+        self.done, self.already, self.note = 0.0, 0.0, ""  # `already`: done before this process, not counted as speed
+        self.start = self.printed = time.monotonic()
+        self.bar = None
+        if sys.stderr.isatty():
+            from tqdm import tqdm
+
+            self.bar = tqdm(total=total, desc=label, unit=unit, unit_scale=True, dynamic_ncols=True, leave=False)
+
+    def update(self, amount: float = 1, note: str = "") -> None:
+        self.done += amount
+        self.note = note or self.note
+        if self.bar is not None:
+            if note:
+                self.bar.set_postfix_str(note, refresh=False)
+            self.bar.update(amount)
+        elif time.monotonic() - self.printed >= self.every:
+            self._line()
+
+    def _line(self) -> None:
+        self.printed = time.monotonic()
+        seconds = self.printed - self.start
+        rate = (self.done - self.already) / max(seconds, 1e-9)
+        share = f" {100 * self.done / self.total:5.1f} %" if self.total else ""
+        eta = f", {duration((self.total - self.done) / rate)} left" if self.total and rate > 0 else ""
+        note = f" | {self.note}" if self.note else ""
+        print(
+            f"{self.label}:{share} {si(self.done)} {self.unit} at {si(rate)}/s{eta}{note}", file=sys.stderr, flush=True
+        )
+
+    def close(self) -> None:
+        if self.bar is not None:
+            self.bar.close()
+        elif self.done and time.monotonic() - self.start >= self.every:
+            self._line()
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def progress(items: Iterable[T], label: str, total: int | None = None, unit: str = "it") -> Iterator[T]:
+    with Progress(total, label, unit) as bar:
+        for item in items:
+            yield item
+            bar.update()
+
+
+def si(value: float) -> str:
+    """13107200000 → '13.1B': three significant digits and a suffix."""
+    for bound, suffix in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= bound:
+            return f"{value / bound:.3g}{suffix}"
+    return f"{value:.3g}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person would say them."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"

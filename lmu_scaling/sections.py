@@ -1,0 +1,270 @@
+"""The sections of the configuration: one small pydantic model each, a description on every field."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[int, Field(gt=0)]
+
+
+class Section(BaseModel):
+    """Unknown keys are errors: a typo must not silently mean "default"."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+# ---------------------------------------------------------------------------------------------------------- corpus
+class LanguageFilter(Section):
+    """Keep documents whose metadata names an accepted language."""
+
+    name: Literal["language"]
+    accept: list[str] = Field(["en"], description="Accepted values of the document's `lang` (page mark-up)")
+    missing: Literal["keep", "drop"] = Field("keep", description="What to do with documents that have no `lang`")
+
+
+class LengthFilter(Section):
+    """Keep documents of reasonable length."""
+
+    name: Literal["length"]
+    min_characters: int = Field(0, ge=0, description="Shorter documents are dropped [characters]")
+    max_characters: int | None = Field(
+        None, gt=0, description="Longer documents are dropped [characters]; null: no limit"
+    )
+
+
+class UniqueWordsFilter(Section):
+    """Drop lists, tables and repeated boilerplate."""
+
+    name: Literal["unique_words"]
+    min_unique: int = Field(0, ge=0, description="Fewest different words [words]")
+    min_share: Share = Field(0.0, description="Fewest different words as a share of all words")
+
+
+class TokenRatioFilter(Section):
+    """Drop text that GPT-2's tokenizer shatters (other scripts, base64, logs)."""
+
+    name: Literal["token_ratio"]
+    max_tokens_per_character: float = Field(0.5, gt=0, description="Most tokens per character")
+
+
+class ExactDuplicatesFilter(Section):
+    """Drop documents whose text was seen before."""
+
+    name: Literal["exact_duplicates"]
+
+
+class NearDuplicatesFilter(Section):
+    """Drop documents that are almost the same as an earlier one (MinHash)."""
+
+    name: Literal["near_duplicates"]
+    threshold: Share = Field(0.8, description="Jaccard similarity of word shingles above which a document is dropped")
+    permutations: Positive = Field(128, description="MinHash permutations")
+    shingle: Positive = Field(5, description="Words per shingle")
+
+
+Filter = Annotated[
+    LanguageFilter | LengthFilter | UniqueWordsFilter | TokenRatioFilter | ExactDuplicatesFilter | NearDuplicatesFilter,
+    Field(discriminator="name"),
+]
+
+
+class Split(Section):
+    """Shares of documents; they sum to 1 (paper, section 5: 96/3/1)."""
+
+    train: Share = Field(description="Share of documents to train on")
+    validation: Share = Field(description="Share of documents to choose hyper-parameters on")
+    test: Share = Field(description="Share of documents that is reported, once")
+
+
+class Corpus(Section):
+    """Where text comes from and what is kept of it (paper, section 5, Dataset)."""
+
+    source: str = Field(description="A name in workflow/catalog/datasets.yaml")
+    path: str | None = Field(None, description="A file or folder you already have, instead of the download")
+    parts: Positive = Field(1, description="Number of jobs the corpus is cut into; does not change the result")
+    filters: list[Filter] = Field([], description="Applied in this order; each one's effect is reported")
+    target_tokens: int | None = Field(None, gt=0, description="Subsample to about this many tokens; null: keep all")
+    split: Split = Field(description="Train, validation and test shares, by document")
+    on_bad_document: Literal["skip", "stop"] = Field("skip", description="Skip and count unreadable documents, or stop")
+    max_bad_share: Share = Field(0.001, description="Stop when more than this share of documents is unreadable")
+
+
+class Tokens(Section):
+    """GPT-2's byte-level BPE, whole or cut to its first ranks."""
+
+    encoding: Literal["gpt2"] = Field("gpt2", description="The tokenizer")
+    vocab: int = Field(50257, ge=257, le=50257, description="Vocabulary incl. the separator; 50257 is GPT-2 itself")
+    engine: Literal["tiktoken", "fastokens"] = Field(
+        "tiktoken", description="tiktoken is the reference; another engine must first prove identical ids"
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------- models
+class Size(Section):
+    """One model size: the width d; everything else follows from it unless it is set here."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9.]+$", description="Short name used in file names, e.g. 55k")
+    d: Positive = Field(description="Embedding dimension; N = 24 d^2 (paper, section 5)")
+    q: Positive | None = Field(None, description="LMU order; null: 10*round(1.2255*d/10)")
+    q_reduced: Positive | None = Field(None, description="Reduced order q'; null: q/10")
+    theta: float | None = Field(None, gt=0, description="LMU window [tokens]; null: theta_per_q * q")
+    heads: Positive | None = Field(None, description="Heads of global attention; null: 2 for d <= 92, else 4")
+    ffn: Positive | None = Field(None, description="FFN width d'; null: solved so that N = 24 d^2")
+
+
+class Models(Section):
+    """Which models are trained (paper, section 4)."""
+
+    context: int = Field(ge=2, description="Sequence length n [tokens]; the paper: 1024")
+    variants: list[str] = Field(min_length=1, description="Registered model variants")
+    sizes: list[Size] = Field(min_length=1, description="Model sizes")
+    theta_per_q: float = Field(4.0, gt=0, description="Window theta as a multiple of the order q")
+    softmax_scale: Literal["none", "sqrt_d"] = Field("none", description="Scale in implicit attention; printed: none")
+    dropout: Share = Field(0.0, description="Dropout probability; the paper is silent")
+
+
+# -------------------------------------------------------------------------------------------------------- training
+class Budget(Section):
+    """Further token budgets: separate cosine runs, never snapshots of a longer one."""
+
+    variants: list[str] = Field(min_length=1, description="Variants trained at these budgets")
+    multiples: list[Annotated[float, Field(gt=0)]] = Field(min_length=1, description="Multiples of `steps`")
+    sizes: list[str] | None = Field(None, description="Names of sizes; null: all")
+    seeds: list[int] | None = Field(None, description="Seeds; null: all of training.seeds")
+
+
+class Optimiser(Section):
+    """Adam; defaults are Keras's, which the authors used."""
+
+    learning_rate: float = Field(1e-3, gt=0, description="Peak learning rate of the recipe `paper`")
+    beta1: Share = Field(0.9, description="Decay of the first moment")
+    beta2: Share = Field(0.999, description="Decay of the second moment")
+    eps: float = Field(1e-7, gt=0, description="Adam's epsilon (Keras: 1e-7)")
+    weight_decay: float = Field(0.0, ge=0, description="Decoupled weight decay")
+    clip: float | None = Field(None, gt=0, description="Gradient norm is clipped to this; null: never (recipe `paper`)")
+
+
+class Plateau(Section):
+    """Reduce on plateau, as a multiplier on the cosine."""
+
+    factor: float = Field(0.5, gt=0, lt=1, description="Multiplier when validation loss stops falling")
+    patience: Positive = Field(3, description="Validations without improvement before the multiplier is applied")
+    min_delta: float = Field(1e-3, ge=0, description="Smallest fall that counts [nats]")
+
+
+class Schedule(Section):
+    """Linear warm-up, cosine to zero."""
+
+    warmup: Share = Field(0.04, description="Share of steps with linear warm-up")
+    plateau: Plateau | None = Field(None, description="Reduce on plateau as well; null: off")
+
+
+class Tuning(Section):
+    """Recipe `tuned`: the same learning-rate sweep for every variant and size, judged on validation."""
+
+    learning_rates: list[Annotated[float, Field(gt=0)]] = Field(
+        [3e-4, 1e-3, 3e-3, 1e-2], min_length=1, description="Peak learning rates that are tried"
+    )
+    multiple: float = Field(0.25, gt=0, description="Length of a sweep run as a multiple of `steps`")
+    seed: int = Field(0, ge=0, description="Seed of the sweep runs")
+    clip: float | None = Field(1.0, gt=0, description="Gradient norm is clipped to this in recipe `tuned`")
+
+
+class Training(Section):
+    """How every variant is trained (paper, section 5, Training Details)."""
+
+    recipe: Literal["paper", "tuned"] = Field(
+        "tuned", description="paper: one learning rate for all; tuned: swept per variant and size on validation"
+    )
+    batch: Positive = Field(description="Sequences per optimiser step; the paper: 512")
+    steps: Positive = Field(description="Optimiser steps of the main budget; the paper: 25000")
+    seeds: list[Annotated[int, Field(ge=0)]] = Field(min_length=1, description="One run per seed")
+    budgets: list[Budget] = Field([], description="Further token budgets, for the data-efficiency question")
+    optimiser: Optimiser = Field(Optimiser(), description="Adam's settings")
+    schedule: Schedule = Field(Schedule(), description="Learning-rate schedule")
+    tuning: Tuning = Field(Tuning(), description="The sweep of recipe `tuned`")
+    validations: Positive = Field(10, description="Number of validations during a run")
+    validation_sequences: Positive = Field(64, description="Sequences per validation during a run")
+
+
+# ------------------------------------------------------------------------------------------ evaluation and analysis
+class Evaluation(Section):
+    """Cross-entropy and per-token loss."""
+
+    max_sequences: int | None = Field(None, gt=0, description="Evaluate at most this many sequences a split; null: all")
+    bins_per_octave: Positive = Field(2, description="Logarithmic bins of the per-token loss")
+
+
+class Complexity(Section):
+    """Measured time and memory against sequence length (Table 1)."""
+
+    lengths: list[Annotated[int, Field(ge=16)]] = Field(
+        [256, 512, 1024, 2048, 4096, 8192], min_length=3, description="Sequence lengths n"
+    )
+    d: Positive = Field(48, description="Channels of the measured layer")
+    q: Positive = Field(60, description="LMU order of the measured layer")
+    repeats: Positive = Field(3, description="Timings per point; the fastest counts")
+
+
+class Analysis(Section):
+    """Fits, intervals and verdicts."""
+
+    draws: int = Field(2000, ge=100, description="Bootstrap draws")
+    confidence: float = Field(0.95, gt=0, lt=1, description="Width of every interval")
+    seed: int = Field(0, ge=0, description="Seed of the bootstrap")
+    reference: Literal["kaplan_comment", "kaplan_self", "literal"] = Field(
+        "kaplan_comment", description="Reading of the transformer law that is drawn"
+    )
+    complexity: Complexity = Field(Complexity(), description="The measurement behind Table 1")
+
+
+# ----------------------------------------------------------------------------------------------------- paper, audit
+class Look(Section):
+    """How a variant looks in every figure."""
+
+    label: str = Field(description="Name in legends and tables")
+    colour: str = Field(pattern=r"^#[0-9a-fA-F]{6}$", description="#rrggbb")
+    marker: str = Field(min_length=1, max_length=1, description="Matplotlib marker")
+
+
+class Paper(Section):
+    """Which figures and tables are made."""
+
+    figures: list[str] = Field(description="Modules in lmu_scaling/paper/figures/")
+    tables: list[str] = Field(description="Modules in lmu_scaling/paper/tables/")
+    looks: dict[str, Look] = Field({}, description="Label, colour and marker of each variant")
+
+
+class Accelerator(Section):
+    """A device the plan is costed on."""
+
+    name: str = Field(description="Name in the plan")
+    tflops: float = Field(gt=0, description="Peak dense throughput in the training precision [TFLOP/s]")
+    utilisation: Share = Field(description="Share of the peak that is assumed to be reached")
+    memory_gb: float = Field(gt=0, description="Device memory [GB]")
+    price_per_hour: float = Field(0.0, ge=0, description="Price of one device hour, in your currency")
+
+
+class Plan(Section):
+    """What `snakemake plan` assumes."""
+
+    accelerators: list[Accelerator] = Field(
+        min_length=1, description="Devices the plan is costed on; the first is ours"
+    )
+
+
+class Config(Section):
+    """An experiment: all that is computed, nothing about where."""
+
+    experiment: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description="Name of the folder in results/")
+    corpus: Corpus = Field(description="Text")
+    tokens: Tokens = Field(description="Tokenizer")
+    models: Models = Field(description="Architectures and sizes")
+    training: Training = Field(description="Optimisation")
+    evaluation: Evaluation = Field(Evaluation(), description="Losses")
+    analysis: Analysis = Field(Analysis(), description="Fits and verdicts")
+    paper: Paper = Field(description="Figures and tables")
+    plan: Plan = Field(description="Cost estimates")

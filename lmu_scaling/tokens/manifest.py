@@ -1,0 +1,104 @@
+"""tokens/manifest.json: all shards in order, their hashes and counts, and what a model has to beat.
+
+`digest` identifies the data: it hashes the tokenizer and the token stream of each split, so it does not depend on how
+the corpus was cut into parts.
+
+The unigram cross-entropy is that of add-one-smoothed token frequencies of the training split, in nats per token: a
+model that does not get below it has learnt nothing about context.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lmu_scaling.corpus.layout import clear_scratch
+from lmu_scaling.corpus.split import SPLITS
+from lmu_scaling.errors import TokensError
+from lmu_scaling.runtime import canonical_json, read_json, sha256_bytes, write_json
+from lmu_scaling.tokens.shards import DTYPE, counts_name
+from lmu_scaling.tokens.tokenizer import SEPARATOR, check_settings, mapping_sha256
+
+READ = 1 << 20
+# Fewer documents than this make a standard error over documents meaningless; the manifest then says so.
+FEW_DOCUMENTS = 10
+
+
+def write_manifest(settings: Any, tokens: Any, corpus: Path, folder: Path, out: Path) -> dict[str, Any]:
+    """Merge the parts' counts in `folder` into `out`; `corpus` is the folder with the corpus manifest."""
+    clear_scratch([Path(out)])
+    shards = []
+    for part in range(settings.parts):
+        facts = read_json(Path(folder) / f"{part:05d}.json")
+        shards += [fact | {"part": part} for fact in facts["shards"]]
+    splits = {name: _split_facts(shards, name) for name in SPLITS}
+    _refuse_empty(splits, folder)
+    check_settings(tokens.encoding, tokens.vocab, tokens.engine)
+    tokenizer_sha256 = mapping_sha256(tokens.vocab)
+    counts = sum(np.load(Path(folder) / counts_name(part)).astype(np.int64) for part in range(settings.parts))
+    for i, name in enumerate(SPLITS):
+        splits[name]["sha256"] = _stream_sha256(Path(folder), shards, name)
+        splits[name]["unigram_loss"] = cross_entropy(counts[0], counts[i])
+    identity = {"tokenizer": tokenizer_sha256, "splits": {name: splits[name]["sha256"] for name in SPLITS}}
+    described = read_json(Path(corpus) / "manifest.json")
+    manifest = {
+        "digest": sha256_bytes(canonical_json(identity).encode()),
+        "dtype": DTYPE,
+        "vocab": tokens.vocab,
+        "eot": tokens.vocab - 1,
+        "separator": SEPARATOR,
+        "encoding": tokens.encoding,
+        "engine": tokens.engine,
+        "tokenizer_sha256": tokenizer_sha256,
+        "source": described["source"],
+        "filters": described["filters"],
+        "splits": splits,
+        "warnings": described["warnings"] + _warnings(splits),
+        "shards": shards,
+    }
+    write_json(out, manifest)
+    return {"digest": manifest["digest"], **{name: splits[name]["tokens"] for name in SPLITS}}
+
+
+def _split_facts(shards: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    mine = [shard for shard in shards if shard["split"] == name]
+    return {key: sum(shard[key] for shard in mine) for key in ("tokens", "documents", "bytes")}
+
+
+def _refuse_empty(splits: dict[str, Any], folder: Path) -> None:
+    empty = [name for name, facts in splits.items() if not facts["documents"]]
+    if empty:
+        counts = ", ".join(f"{name} {facts['documents']}" for name, facts in splits.items())
+        raise TokensError(
+            f"split {' and '.join(empty)} holds no document (documents: {counts})",
+            str(folder),
+            "give it a larger share in corpus.split, or use a larger corpus",
+        )
+
+
+def _warnings(splits: dict[str, Any]) -> list[str]:
+    return [
+        f"split {name} holds only {facts['documents']} documents: its loss depends on which ones they are"
+        for name, facts in splits.items()
+        if facts["documents"] < FEW_DOCUMENTS
+    ]
+
+
+def _stream_sha256(folder: Path, shards: list[dict[str, Any]], split: str) -> str:
+    """The sha256 of a split's shards end to end, read from disk."""
+    stream = hashlib.sha256()
+    for shard in shards:
+        if shard["split"] == split:
+            with open(folder / shard["file"], "rb") as file:
+                while data := file.read(READ):
+                    stream.update(data)
+    return stream.hexdigest()
+
+
+def cross_entropy(train: np.ndarray, other: np.ndarray) -> float:
+    """Nats per token of `other` under the smoothed frequencies of `train`."""
+    probability = (train + 1) / (train.sum() + len(train))
+    return float(-(other * np.log(probability)).sum() / other.sum())

@@ -1,0 +1,98 @@
+"""Shards: the kept documents of one part, split, as flat uint16 files.
+
+`{i:05d}.{split}.bin` holds the part's documents of a split in the source's order, each followed by the separator, so a
+shard always begins and ends at a document boundary and the concatenation of a split's shards is one stream. The
+separator's id occurs nowhere else (a separator spelled out in a text is encoded as ordinary characters), so boundaries
+can be recovered from the ids alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lmu_scaling.corpus.layout import clear_scratch, part_files
+from lmu_scaling.corpus.split import SPLITS, split_of
+from lmu_scaling.errors import CorpusError, TokensError
+from lmu_scaling.runtime import atomic_write, read_json, sha256_file, write_json
+
+DTYPE = "<u2"
+ITEM = 2
+# Half a million tokens stay in the processor's cache while they are hashed, written and counted.
+COPY = 1 << 19
+
+
+def shard_name(part: int, split: str) -> str:
+    return f"{part:05d}.{split}.bin"
+
+
+def counts_name(part: int) -> str:
+    """How often each id occurs, [split, id]; needed for the manifest only."""
+    return f"{part:05d}.counts.npy"
+
+
+def tokenise_part(settings: Any, tokens: Any, corpus: Path, parts: Path, part: int, out: Path) -> dict[str, Any]:
+    """Write the shards of one part to folder `out`, and their counts to `{part:05d}.json` there.
+
+    `corpus` is the folder with drops.npy and manifest.json, `parts` the one with the parts' files; `settings` and
+    `tokens` are the configuration's sections `corpus` and `tokens`.
+    """
+    files = part_files(parts, part)
+    place = read_json(Path(corpus) / "manifest.json")["parts"][part]
+    drops = np.load(Path(corpus) / "drops.npy", mmap_mode="r")[place["first"] : place["first"] + place["documents"]]
+    with np.load(files["signatures"]) as arrays:
+        hashes, lengths, sizes = arrays["hash"], arrays["tokens"], arrays["bytes"]
+    if len(drops) != len(lengths) or lengths.sum(dtype=np.int64) * ITEM != files["tokens"].stat().st_size:
+        raise CorpusError("the part does not fit to the decisions", str(files["tokens"]), "run the filter rules again")
+    target = np.where(np.asarray(drops) == 0, split_of(hashes, settings.split), len(SPLITS))
+    names = [shard_name(part, split) for split in SPLITS] + [counts_name(part), f"{part:05d}.json"]
+    clear_scratch([Path(out) / name for name in names])
+    counts = np.zeros((len(SPLITS), tokens.vocab), np.int64)
+    facts: list[dict[str, Any]] = []
+    for i, split in enumerate(SPLITS):
+        path = Path(out) / shard_name(part, split)
+        sha256 = _write_shard(path, files["tokens"], _runs(lengths, target == i), counts[i])
+        facts.append({"split": split, "file": path.name, "sha256": sha256, **_totals(lengths, sizes, target == i)})
+    with atomic_write(Path(out) / counts_name(part), "wb") as file:
+        np.save(file, counts.astype(np.uint32))
+    write_json(Path(out) / f"{part:05d}.json", {"part": part, "vocab": tokens.vocab, "shards": facts})
+    return {fact["split"]: fact["tokens"] for fact in facts}
+
+
+def _write_shard(path: Path, source: Path, runs: list[tuple[int, int]], counts: np.ndarray) -> str:
+    """Copy token ranges to a shard, count its ids, and read it back once to be sure of it; returns its sha256."""
+    digest = hashlib.sha256()
+    # Read, not mapped: pages of a map would count as this job's memory and grow with the part.
+    with open(source, "rb") as ids, atomic_write(path, "wb") as file:
+        for start, end in runs:
+            ids.seek(start * ITEM)
+            for at in range(start, end, COPY):
+                data = ids.read(min(COPY, end - at) * ITEM)
+                digest.update(data)
+                file.write(data)
+                counts += _count(np.frombuffer(data, DTYPE), len(counts), path)
+    if sha256_file(path) != digest.hexdigest():
+        raise TokensError("what was read back is not what was written", str(path), "check the disk and run again")
+    return digest.hexdigest()
+
+
+def _count(ids: np.ndarray, vocab: int, path: Path) -> np.ndarray:
+    found = np.bincount(ids, minlength=vocab)
+    if len(found) > vocab:
+        raise TokensError(f"id {len(found) - 1} is outside the vocabulary", str(path), "run the filter rules again")
+    return found
+
+
+def _totals(lengths: np.ndarray, sizes: np.ndarray, chosen: np.ndarray) -> dict[str, int]:
+    columns = {"tokens": lengths[chosen], "documents": chosen, "bytes": sizes[chosen]}
+    return {name: int(column.sum(dtype=np.int64)) for name, column in columns.items()}
+
+
+def _runs(lengths: np.ndarray, chosen: np.ndarray) -> list[tuple[int, int]]:
+    """Token ranges of consecutive chosen documents: few and long, since most documents are for training."""
+    edges = np.flatnonzero(np.diff(np.r_[False, chosen, False].astype(np.int8)))
+    offsets = np.r_[0, np.cumsum(lengths, dtype=np.int64)]
+    return [(int(offsets[a]), int(offsets[b])) for a, b in zip(edges[::2], edges[1::2], strict=True)]

@@ -1,0 +1,1 @@
+"""Training: one job per variant × size × budget × seed (paper, section 5)."""

@@ -1,0 +1,82 @@
+"""The verb `generate`: let a trained model speak, one token at a time, by the recurrent form (eq. 1).
+
+An LMU or LSTM needs constant memory and time per token, however much was said; a transformer keeps all of it and ends
+at its context.
+"""
+
+from __future__ import annotations
+
+import codecs
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from lmu_scaling.errors import ResultsError
+from lmu_scaling.models import ModelSpec, architecture
+from lmu_scaling.models.network import LanguageModel, build
+from lmu_scaling.runtime import read_json
+from lmu_scaling.tokens.tokenizer import Tokenizer
+
+
+def generate(
+    run: Path, prompt: str, length: int = 200, temperature: float = 0.8, seed: int = 0, threads: int = 1
+) -> None:
+    """Print the prompt and what the model makes of it."""
+    torch.set_num_threads(threads)
+    model = load_model(run)
+    tokenizer = Tokenizer(model.spec.vocab, "tiktoken", "gpt2")
+    ids = [tokenizer.eot, *tokenizer.encode(prompt).tolist()]
+    room = model.spec.context - len(ids) if architecture(model.spec.variant).positions else length
+    if room <= 0:
+        raise ResultsError(
+            f"the prompt has {len(ids)} tokens, the model's context is {model.spec.context}",
+            str(run),
+            "shorten the prompt",
+        )
+    print(prompt, end="", flush=True)
+    letters = codecs.getincrementaldecoder("utf-8")(errors="replace")  # a character may take several tokens
+    said, start = 0, time.perf_counter()
+    for token in sample(model, ids, min(length, room), temperature, torch.Generator().manual_seed(seed)):
+        said += 1
+        if token == tokenizer.eot:
+            break
+        print(letters.decode(tokenizer.decode_bytes([token])), end="", flush=True)
+    rate = said / (time.perf_counter() - start)
+    print(f"\n\n[{said} tokens at {rate:.0f} tokens/s, {model.spec.variant}, d = {model.spec.d}]", file=sys.stderr)
+
+
+@torch.no_grad()
+def sample(
+    model: LanguageModel, ids: list[int], length: int, temperature: float, generator: torch.Generator
+) -> Iterator[int]:
+    """Read `ids`, then yield `length` tokens drawn from softmax(logits / temperature); temperature 0 takes the best."""
+    state = model.initial_state(batch=1)
+    logits_bv = torch.empty(0)
+    for token in ids:
+        logits_bv, state = model.step(torch.tensor([token]), state)
+    for _ in range(length):
+        token = _draw(logits_bv[0], temperature, generator)
+        yield token
+        logits_bv, state = model.step(torch.tensor([token]), state)
+
+
+def _draw(logits_v: Tensor, temperature: float, generator: torch.Generator) -> int:
+    if temperature == 0:
+        return int(logits_v.argmax())
+    return int(torch.multinomial(torch.softmax(logits_v / temperature, 0), 1, generator=generator))
+
+
+def load_model(run: Path) -> LanguageModel:
+    """The trained network of a folder `training/<run>`."""
+    spec = ModelSpec.from_dict(read_json(run / "spec.json")["model"])
+    weights = run / "weights.safetensors"
+    if not weights.is_file():
+        raise ResultsError("this run has no weights yet", str(weights), "train it first: `snakemake --cores all`")
+    model = build(spec, compile="off")
+    model.load_state_dict(load_file(weights))
+    return model.eval()

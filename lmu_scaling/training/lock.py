@@ -1,0 +1,43 @@
+"""One process per run. The lock dies with its process, so a killed job leaves nothing to clean up."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from lmu_scaling.errors import RunLocked
+from lmu_scaling.runtime import disk_full_is_explained
+
+
+@contextmanager
+def exclusive(path: Path, wait: bool = True, every: float = 1.0) -> Iterator[None]:
+    """Hold the lock at `path`; while another process has it, wait (and say so once) or leave with RunLocked."""
+    with disk_full_is_explained(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = open(path, "a+")
+    with file:
+        said = False
+        while not _try_lock(file.fileno()):
+            if not wait:
+                raise RunLocked("another process trains this run", str(path), "wait for it, or stop it and run again")
+            if not said:
+                print(f"another process trains this run ({path}); waiting for it", file=sys.stderr, flush=True)
+                said = True
+            time.sleep(every)
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,124 @@
+"""Cross-entropy of a linear head without holding the logits.
+
+At 50,257 classes and d = 48 the head is most of a step's time and memory. The logits exist only for a chunk of tokens
+at a time, and the gradient is taken in the forward pass, while they are there.
+
+Axes: t tokens, c tokens of a chunk, v classes, k classes of a tile, d width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+TOKENS = 256  # tokens per chunk: the buffer holds at most TOKENS × V numbers
+CLASSES = 4096  # classes per tile: a tile of TOKENS × CLASSES float32 is 4 MB and stays in cache
+PROBE = 1024  # classes whose largest logit serves as the shift of the exponentials
+SAFE = 1e30  # a sum of exponentials above this is taken again with the exact shift
+
+
+def linear_cross_entropy(h_td: Tensor, weight_vd: Tensor, targets_t: Tensor) -> Tensor:
+    """Mean of -log softmax(h · weightᵀ)[target], in nats; equals `F.cross_entropy` on the full logits."""
+    return _LinearCrossEntropy.apply(h_td, weight_vd, targets_t)
+
+
+@torch.no_grad()
+def token_losses(h_td: Tensor, weight_vd: Tensor, targets_t: Tensor) -> Tensor:
+    """The loss of every token in nats, without gradients: what evaluation needs."""
+    h_td, weight_vd = _operands(h_td, weight_vd)
+    losses_t = torch.empty(len(h_td), dtype=_accumulator(h_td.dtype), device=h_td.device)
+    for chunk in _chunks(len(h_td)):
+        h_cd = h_td[chunk]
+        logits_cv = (h_cd @ weight_vd.T).to(losses_t.dtype)
+        losses_t[chunk] = torch.logsumexp(logits_cv, dim=1) - _target_logits(h_cd, weight_vd, targets_t[chunk])
+    return losses_t
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, h_td: Tensor, weight_vd: Tensor, targets_t: Tensor) -> Tensor:
+        if not any(ctx.needs_input_grad):
+            return token_losses(h_td, weight_vd, targets_t).mean()
+        loss, dh_td, dweight_vd = _with_gradients(*_operands(h_td, weight_vd), targets_t)
+        ctx.save_for_backward(dh_td.to(h_td.dtype), dweight_vd.to(weight_vd.dtype))
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+        dh_td, dweight_vd = ctx.saved_tensors
+        return dh_td * grads[0], dweight_vd * grads[0], None
+
+
+def _with_gradients(h_td: Tensor, weight_vd: Tensor, targets_t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    total, width = h_td.shape
+    wide = _accumulator(h_td.dtype)
+    dh_td = torch.zeros(total, width, dtype=wide, device=h_td.device)
+    dweight_vd = torch.zeros(weight_vd.shape, dtype=wide, device=h_td.device)
+    losses_t = torch.empty(total, dtype=wide, device=h_td.device)
+    exp_vc = torch.empty(len(weight_vd), min(TOKENS, total), dtype=h_td.dtype, device=h_td.device)
+    for chunk in _chunks(total):
+        h_cd = h_td[chunk]
+        tiles_vc = exp_vc if len(h_cd) == exp_vc.shape[1] else exp_vc.new_empty(len(weight_vd), len(h_cd))
+        sum_c, shift_c = _exponentials(h_cd, weight_vd, tiles_vc, dh_td[chunk])
+        losses_t[chunk] = sum_c.log() + shift_c - _target_logits(h_cd, weight_vd, targets_t[chunk])
+        scale_c1 = (1 / (sum_c * total))[:, None]
+        dh_td[chunk] *= scale_c1
+        _add_product(dweight_vd, tiles_vc, (h_cd * scale_c1).to(h_cd.dtype))
+    # the softmax's part of the gradient is there; the targets' part is -1/total at one class per token
+    dh_td.sub_(weight_vd[targets_t], alpha=1 / total)
+    dweight_vd.index_add_(0, targets_t, h_td.to(wide), alpha=-1 / total)
+    return losses_t.mean(), dh_td, dweight_vd
+
+
+def _exponentials(h_cd: Tensor, weight_vd: Tensor, exp_vc: Tensor, dh_cd: Tensor) -> tuple[Tensor, Tensor]:
+    """Fill `exp_vc` with exp(logits - shift) and `dh_cd` with its product with the weights; return sum and shift.
+
+    The shift need not be the largest logit, it only has to keep the sum finite: that is checked, and mended if needed.
+    """
+    h_dc = h_cd.T.contiguous()
+    for probe in (PROBE, len(weight_vd)):
+        shift_c = (weight_vd[:probe] @ h_dc).amax(0)
+        sum_c = torch.zeros(len(h_cd), dtype=dh_cd.dtype, device=h_cd.device)
+        dh_cd.zero_()
+        for start in range(0, len(weight_vd), CLASSES):
+            weight_kd = weight_vd[start : start + CLASSES]
+            tile_kc = torch.mm(weight_kd, h_dc, out=exp_vc[start : start + CLASSES])
+            tile_kc.sub_(shift_c).exp_()
+            sum_c += tile_kc.sum(0, dtype=sum_c.dtype)
+            _add_product(dh_cd, tile_kc.T, weight_kd)
+        if bool((sum_c < SAFE).all()):
+            break
+    return sum_c, shift_c.to(sum_c.dtype)
+
+
+def _add_product(out: Tensor, a: Tensor, b: Tensor) -> None:
+    """out += a @ b, in place when the types agree."""
+    if a.dtype == out.dtype:
+        out.addmm_(a, b)
+    else:
+        out += a @ b
+
+
+def _target_logits(h_cd: Tensor, weight_vd: Tensor, targets_c: Tensor) -> Tensor:
+    return (h_cd * weight_vd[targets_c]).sum(1, dtype=_accumulator(h_cd.dtype))
+
+
+def _accumulator(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)
+
+
+def _operands(h_td: Tensor, weight_vd: Tensor) -> tuple[Tensor, Tensor]:
+    """Under autocast the products run in its dtype; sums and losses stay in float32."""
+    device = h_td.device.type
+    if torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
+        return h_td.detach().to(dtype), weight_vd.detach().to(dtype)
+    return h_td.detach(), weight_vd.detach()
+
+
+def _chunks(total: int) -> Iterator[slice]:
+    for start in range(0, total, TOKENS):
+        yield slice(start, min(start + TOKENS, total))

@@ -1,0 +1,238 @@
+"""Verdicts: each rule confirms, refutes and abstains; at the paper's scale synthetic truth gets the right verdict."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lmu_scaling.analysis.claims import claims
+from lmu_scaling.analysis.fit import fit
+from lmu_scaling.analysis.per_token import per_token
+from lmu_scaling.analysis.reference import load_paper
+from lmu_scaling.analysis.rules import (
+    INCONCLUSIVE,
+    NOT_REPRODUCED,
+    NOT_TESTABLE,
+    REPRODUCED,
+    SENTENCES,
+    SLOPES,
+    sentence,
+)
+from lmu_scaling.analysis.table import read_table, runs_table
+from lmu_scaling.analysis.verdicts import Evidence, judge
+from lmu_scaling.runtime import read_json
+from tests.synthetic import PAPER, Design, Law, settings, write_results
+
+PAPERS_LAWS = {
+    "lmu": Law(A=1.95e14**0.072, a=0.072, context_exponent=1.2),
+    "lmu_attention": Law(A=3.80e14**0.069, a=0.069, context_exponent=0.4),
+    "transformer": Law(A=1.1 * 1.95e14**0.072, a=0.072, context_exponent=0.4),
+    "lstm": Law(A=1.21 * 1.95e14**0.072, a=0.072),
+}
+AT_SCALE = Design(
+    widths=(48, 64, 92, 144, 204),
+    seeds=(0, 1),
+    budgets={},
+    context=1024,
+    vocab=50257,
+    batch=512,
+    steps=25000,
+    seed_noise=0.002,
+    sequences=60,
+    corpus="openwebtext2",
+    laws=PAPERS_LAWS,
+)
+
+
+def evidence(root, design, slopes=None):
+    runs, folder = write_results(root, design), root / "analysis"
+    chosen = settings()
+    runs_table(root, runs, folder / "runs.csv", folder / "history.parquet")
+    main = [run for run in runs if "-x1-" in run]
+    per_token(root, main, chosen, folder / "per_token.parquet", folder / "per_token_fits.csv")
+    names = [folder / name for name in ("fits.json", "curves.csv", "multipliers.csv")]
+    fit(folder / "runs.csv", root, PAPER, chosen, *names)
+    rows = [{"layer": layer, "quantity": quantity} for layer, quantity in SLOPES]
+    middles = [sum(band) / 2 for band in SLOPES.values()]
+    middle = [{"n_max": 4096, "slope": value, "low": value - 0.01, "high": value + 0.01} for value in middles]
+    counts = {"n_exact": 5, "n_exact_measured": 5, "reduced_order_error": 1e-14}
+    counts |= {"flops_full_order": 10, "flops_reduced_order": 5}
+    table2 = {"parameters": 3, "parameters_measured": 3, "flops": 100.0, "flops_measured": 100}
+    return Evidence(
+        runs=read_table(folder / "runs.csv"),
+        fits=read_json(folder / "fits.json"),
+        multipliers=pd.read_csv(folder / "multipliers.csv"),
+        per_token=pd.read_csv(folder / "per_token_fits.csv"),
+        slopes=slopes if slopes is not None else pd.DataFrame([a | b for a, b in zip(rows, middle, strict=True)]),
+        counts=pd.DataFrame([counts]),
+        table2=pd.DataFrame([table2]),
+        paper=load_paper(PAPER),
+    )
+
+
+@pytest.fixture(scope="module")
+def at_scale(tmp_path_factory):
+    return evidence(tmp_path_factory.mktemp("scale"), AT_SCALE)
+
+
+def verdicts(found):
+    return {name: finding.verdict for name, finding in judge(found).items()}
+
+
+def test_a_world_in_which_the_paper_is_right_reproduces_it(at_scale):
+    found = verdicts(at_scale)
+    right = ("C1", "C2", "C3", "C4", "C6", "C7", "C8", "C9", "C10", "C11")
+    assert {name: found[name] for name in right} == dict.fromkeys(right, REPRODUCED)
+    assert found["C12"] == NOT_REPRODUCED
+
+
+def test_ten_times_the_tokens_cannot_be_judged_from_one_budget(at_scale):
+    finding = judge(at_scale)["C5"]
+    assert finding.verdict == NOT_TESTABLE
+    assert "a transformer trained on 10 times the tokens (has 1)" in finding.reason
+    assert "infinite at every N, not 10" in finding.reason
+
+
+def test_a_world_in_which_the_paper_is_wrong_refutes_it(tmp_path):
+    laws = PAPERS_LAWS | {
+        "lmu": Law(A=1.2 * 1e14**0.05, a=0.05, context_exponent=0.3),
+        "lmu_attention": Law(A=2.0 * 1e14**0.05, a=0.05, context_exponent=1.3),
+        "transformer": Law(A=1e14**0.05, a=0.05),
+        "lstm": Law(A=1.05 * 1e14**0.05, a=0.05),
+    }
+    found = verdicts(evidence(tmp_path, replace(AT_SCALE, laws=laws)))
+    wrong = ("C1", "C2", "C3", "C4", "C6", "C7", "C8")
+    assert {name: found[name] for name in wrong} == dict.fromkeys(wrong, NOT_REPRODUCED)
+
+
+def test_a_bent_law_is_not_a_power_law(tmp_path):
+    laws = PAPERS_LAWS | {"lmu": Law(E=3.6, A=3000.0, a=0.7)}
+    finding = judge(evidence(tmp_path, replace(AT_SCALE, laws=laws, variants=("lmu",))))["C1"]
+    assert finding.verdict == NOT_REPRODUCED
+    assert "bends" in finding.reason
+
+
+def test_noise_makes_it_inconclusive(tmp_path):
+    design = replace(AT_SCALE, seed_noise=0.1, seeds=(0, 1))
+    found = verdicts(evidence(tmp_path, design))
+    assert found["C1"] == INCONCLUSIVE
+    assert found["C4"] == INCONCLUSIVE
+
+
+@pytest.mark.parametrize(
+    ("factor", "multiples", "verdict"),
+    [
+        (10.0, (2.0, 4.0, 8.0, 16.0, 32.0), REPRODUCED),
+        (2.0, (2.0, 4.0, 8.0), NOT_REPRODUCED),
+        (100.0, (4.0, 16.0), REPRODUCED),  # a lower bound of 16
+        (8.0, (2.0, 4.0), NOT_TESTABLE),  # a lower bound of 4
+    ],
+)
+def test_the_token_multiplier_decides_c5(tmp_path, factor, multiples, verdict):
+    both = {"E": 1.0, "A": 30.0, "a": 0.2, "b": 0.4}
+    laws = {"lmu": Law(B=6000.0, **both), "transformer": Law(B=6000.0 * factor**0.4, **both)}
+    design = replace(
+        AT_SCALE,
+        variants=("lmu", "transformer"),
+        widths=(48, 64, 92, 204),
+        laws=laws,
+        budgets={"transformer": multiples},
+        seed_noise=2e-4,
+        sequences=20,
+    )
+    finding = judge(evidence(tmp_path, design))["C5"]
+    assert finding.verdict == verdict, finding
+
+
+@pytest.mark.parametrize(
+    ("change", "lacking"),
+    [
+        ({"vocab": 4096}, "a vocabulary of 4,096"),
+        ({"steps": 100}, "training tokens"),
+        ({"corpus": "sotu"}, "the corpus is sotu"),
+        ({"widths": (120, 144, 204)}, "3 sizes (needs 4)"),
+        ({"widths": (48, 64, 92, 120)}, "N up to 346,008"),
+        ({"widths": (120, 144, 180, 204)}, "decades of N"),
+        ({"seeds": (0,)}, "1 seed at some size"),
+    ],
+)
+def test_what_is_lacking_is_named(tmp_path, change, lacking):
+    found = judge(evidence(tmp_path, replace(AT_SCALE, variants=("lmu",), sequences=20, **change)))["C1"]
+    assert found.verdict == NOT_TESTABLE
+    assert lacking in found.reason
+
+
+def test_losses_that_rise_with_n_are_judged_like_any_other(tmp_path):
+    """Models that hardly learned: the level is still compared, and no number is missing."""
+    laws = {"lmu": Law(A=5.0, a=-0.01), "transformer": Law(A=5.1, a=-0.01)}
+    design = replace(AT_SCALE, variants=("lmu", "transformer"), widths=(16, 24), steps=40, laws=laws, sequences=20)
+    found = judge(evidence(tmp_path, design))
+    assert found["C1"].value < 0
+    assert found["C3"].low < found["C3"].value < found["C3"].high
+
+
+def test_a_missing_variant_or_a_single_size_does_not_stop_the_others(tmp_path):
+    found = judge(evidence(tmp_path, replace(AT_SCALE, variants=("lmu",), widths=(48,), seeds=(0,), sequences=20)))
+    assert {found[name].verdict for name in ("C1", "C2", "C3", "C4", "C5", "C6", "C7", "C8")} <= {
+        NOT_TESTABLE,
+        INCONCLUSIVE,
+        REPRODUCED,
+        NOT_REPRODUCED,
+    }
+    assert found["C1"].verdict == NOT_TESTABLE
+    assert found["C2"].verdict == NOT_TESTABLE
+    assert found["C3"].reason == "lmu and transformer share no size"
+
+
+def test_slopes_outside_their_bands_refute_table_1_unless_the_interval_reaches_in(at_scale):
+    slopes = at_scale.slopes.copy()
+    row = (slopes["layer"] == "lmu_parallel") & (slopes["quantity"] == "memory")
+    slopes.loc[row, ["slope", "low", "high"]] = [1.9, 1.8, 2.0]
+    assert verdicts(replace(at_scale, slopes=slopes))["C9"] == NOT_REPRODUCED
+    slopes.loc[row, ["slope", "low", "high"]] = [1.3, 0.9, 1.7]
+    assert verdicts(replace(at_scale, slopes=slopes))["C9"] == INCONCLUSIVE
+
+
+def test_short_sequences_show_overhead_and_decide_nothing(at_scale):
+    found = judge(replace(at_scale, slopes=at_scale.slopes.assign(n_max=512)))["C9"]
+    assert found.verdict == NOT_TESTABLE
+    assert "sequences of 512 tokens" in found.reason
+
+
+def test_a_wrong_count_or_an_inequivalent_form_is_told(at_scale):
+    wrong = at_scale.table2.assign(parameters_measured=4)
+    assert verdicts(replace(at_scale, table2=wrong))["C11"] == NOT_REPRODUCED
+    off = at_scale.table2.assign(flops_measured=103)
+    assert verdicts(replace(at_scale, table2=off))["C11"] == NOT_REPRODUCED
+    apart = at_scale.counts.assign(reduced_order_error=1e-3)
+    assert verdicts(replace(at_scale, counts=apart))["C10"] == NOT_REPRODUCED
+
+
+def test_every_claim_has_a_rule_in_words_with_its_numbers():
+    paper = load_paper(PAPER)
+    assert set(SENTENCES) == set(paper["claims"]) == {f"C{i}" for i in range(1, 13)}
+    for name in SENTENCES:
+        assert "{" not in sentence(name)
+
+
+def test_files_are_written_for_programs_spreadsheets_and_people(at_scale, tmp_path):
+    names = ("runs", "multipliers", "per_token", "slopes", "counts", "table2")
+    for name in names:
+        getattr(at_scale, name).to_csv(tmp_path / f"{name}.csv", index=False)
+    (tmp_path / "fits.json").write_text(json.dumps(at_scale.fits))
+    inputs = {"table": "runs", "multipliers": "multipliers", "per_token_fits": "per_token", "slopes": "slopes"}
+    inputs |= {"counts": "counts", "table2": "table2"}
+    outputs = {f"out_{kind}": tmp_path / f"claims.{kind}" for kind in ("json", "csv", "md")}
+    paths = {key: tmp_path / f"{name}.csv" for key, name in inputs.items()}
+    tally = claims(**paths, fits=tmp_path / "fits.json", paper=PAPER, settings=settings(), **outputs)
+    assert sum(tally.values()) == 12
+    entries = json.loads(outputs["out_json"].read_text())
+    assert {"id", "claim", "place", "paper", "ours", "low", "high", "verdict", "reason", "rule", "evidence"} <= set(
+        entries[0]
+    )
+    assert len(pd.read_csv(outputs["out_csv"])) == 12
+    text = outputs["out_md"].read_text()
+    assert all(f"## C{i}: " in text for i in range(1, 13))
+    assert np.isfinite(entries[0]["low"])

@@ -1,0 +1,171 @@
+"""The audit's checks on a small folder: two jobs, a log, a figure (tests/workflow/test_faults_audit.py: a real run)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lmu_scaling.audit.audit import audit, examine
+from lmu_scaling.audit.folder import RECORD, Folder
+from lmu_scaling.audit.recompute import refit
+from lmu_scaling.errors import AuditError
+from lmu_scaling.manifests import write_manifest
+from lmu_scaling.runtime import write_json
+
+
+def job(manifest: Path, inputs: list[Path], outputs: list[Path]) -> None:
+    write_manifest(
+        manifest, verb="t", inputs={"i": inputs}, outputs={"o": outputs}, started=0.0, seconds=1.0, code="c", facts={}
+    )
+
+
+def make(home: Path) -> Path:
+    """A table made from data, a figure made from the table, a log."""
+    results, figures = home / "results" / "e", home / "paper_figures"
+    write_json(results / "config.json", {"experiment": "e"})
+    for path, text in (
+        (results / "corpus/report.csv", "a,b\n1,2\n"),
+        (results / "analysis/t.csv", "x\n1\n"),
+        (results / "logs/t.log", "fine\n"),
+        (figures / "f.svg", "<svg/>"),
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    job(results / "config.manifest.json", [], [results / "config.json"])
+    job(results / "corpus/report.manifest.json", [], [results / "corpus/report.csv"])
+    job(results / "analysis/t.manifest.json", [results / "corpus/report.csv"], [results / "analysis/t.csv"])
+    job(figures / "f.manifest.json", [results / "analysis/t.csv"], [figures / "f.svg"])
+    return results
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    return make(tmp_path)
+
+
+def look(results: Path, figures: bool = True) -> dict[str, Any]:
+    folder = Folder(results, results.parents[1] / "paper_figures" if figures else None)
+    record = examine(folder, sample=0)
+    # the folder's configuration is no real one: only the checks of files are looked at here
+    record["mismatches"] = [m for m in record["mismatches"] if m["check"] != "runs"]
+    return record
+
+
+def found(results: Path) -> set[str]:
+    return {entry["where"] for entry in look(results)["mismatches"]}
+
+
+def test_an_untouched_folder_has_no_mismatch_and_lists_what_nobody_vouches_for(results: Path) -> None:
+    record = look(results)
+    assert record["mismatches"] == []
+    assert record["uncovered"] == ["logs/t.log"]
+
+
+def test_a_table_that_changed_is_named_as_output_and_as_input_of_the_figure(results: Path) -> None:
+    (results / "analysis/t.csv").write_text("x\n2\n")
+    checks = {(m["check"], m["where"]) for m in look(results)["mismatches"]}
+    assert {("outputs", "analysis/t.csv"), ("inputs", "analysis/t.csv")} <= checks
+
+
+def test_a_table_made_anew_makes_the_figure_stale(results: Path) -> None:
+    """Checksums agree everywhere but in the figure's manifest: it shows a table that no longer exists."""
+    (results / "analysis/t.csv").write_text("x\n2\n")
+    job(results / "analysis/t.manifest.json", [results / "corpus/report.csv"], [results / "analysis/t.csv"])
+    mismatches = look(results)["mismatches"]
+    assert [(m["check"], m["where"]) for m in mismatches] == [("inputs", "analysis/t.csv")]
+    assert "paper_figures/f" in mismatches[0]["what"]
+
+
+def test_a_missing_product_is_named(results: Path) -> None:
+    (results / "analysis/t.csv").unlink()
+    assert "analysis/t.csv" in found(results)
+
+
+def test_figures_that_were_not_copied_along_are_no_mismatch(results: Path) -> None:
+    shutil.rmtree(results.parents[1] / "paper_figures")
+    assert look(results, figures=False)["mismatches"] == []
+
+
+def test_figures_may_lie_apart_from_results(results: Path, tmp_path: Path) -> None:
+    shutil.move(results.parents[1] / "paper_figures", tmp_path / "elsewhere")
+    folder = Folder(results, tmp_path / "elsewhere")
+    assert not [m for m in examine(folder, 0)["mismatches"] if m["check"] != "runs"]
+    (results / "analysis/t.csv").write_text("x\n3\n")
+    where = {m["what"] for m in examine(Folder(results, tmp_path / "elsewhere"), 0)["mismatches"]}
+    assert any("paper_figures/f" in what for what in where)
+
+
+def test_the_inventory_of_an_earlier_audit_covers_logs(results: Path) -> None:
+    record = look(results)
+    from lmu_scaling.manifests import write_sealed
+
+    write_sealed(results / RECORD, record)
+    assert look(results)["uncovered"] == []
+    (results / "logs/t.log").write_text("fine.\n")
+    assert found(results) == {"logs/t.log"}
+
+
+def test_a_new_file_since_the_last_audit_is_a_note(results: Path) -> None:
+    from lmu_scaling.manifests import write_sealed
+
+    write_sealed(results / RECORD, look(results))
+    (results / "stray.txt").write_text("?")
+    record = look(results)
+    assert record["mismatches"] == []
+    assert "stray.txt" in {note["where"] for note in record["notes"]}
+
+
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(data=st.data())
+def test_any_flipped_bit_in_any_product_or_manifest_is_named(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    results = make(tmp_path_factory.mktemp("flip"))
+    files = {n: p for n, p in Folder(results, results.parents[1] / "paper_figures").files.items() if n != "logs/t.log"}
+    name = data.draw(st.sampled_from(sorted(files)))
+    content = bytearray(files[name].read_bytes())
+    content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    files[name].write_bytes(content)
+    record = examine(Folder(results, results.parents[1] / "paper_figures"), 0)
+    assert name in {m["where"] for m in record["mismatches"]}
+
+
+def test_the_verb_fails_on_a_mismatch_and_writes_nothing(results: Path, tmp_path: Path) -> None:
+    (results / "analysis/t.csv").write_text("x\n2\n")
+    with pytest.raises(AuditError) as failed:
+        audit(results, out_json=tmp_path / "audit.json", out_md=tmp_path / "audit.md", sample=0)
+    assert failed.value.exit_code == 6
+    assert not (tmp_path / "audit.json").exists()
+
+
+def test_a_folder_that_is_not_there_is_explained(tmp_path: Path) -> None:
+    with pytest.raises(AuditError, match="no such folder"):
+        audit(tmp_path / "nothing")
+
+
+def test_refitting_recovers_a_power_law() -> None:
+    rows = [{"n_exact": n, "test_loss": (1e13 / n) ** 0.07} for n in (5e4, 1e5, 1e6) for _ in range(2)]
+    assert refit(rows) == pytest.approx(0.07, rel=1e-12)
+
+
+def test_hostile_paths_in_a_manifest_reach_no_file_outside(results: Path, tmp_path: Path) -> None:
+    """A manifest may name anything; the audit reads only what lies in the folders it was given."""
+    secret = tmp_path / "outside.txt"
+    secret.write_text("private")
+    path = results / "analysis/t.manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["inputs"]["i"][0]["path"] = "../../../outside.txt"
+    from lmu_scaling.manifests import write_sealed
+
+    write_sealed(path, manifest)
+    assert "outside.txt" not in json.dumps(look(results))

@@ -1,0 +1,51 @@
+"""Dependencies: pinned to the digit, from the index only; vulnerabilities are looked up where that is possible."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LOCKS = ("requirements.lock", "requirements-dev.lock")
+PINNED = re.compile(r"[A-Za-z0-9._-]+(\[[a-z0-9,-]+\])?==[0-9][A-Za-z0-9.!+_-]*")
+
+
+def lines(name: str) -> list[str]:
+    text = (ROOT / name).read_text("utf-8").splitlines()
+    return [line.strip() for line in text if line.strip() and not line.startswith("#")]
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_every_dependency_is_pinned_and_comes_from_the_index(name: str) -> None:
+    for line in lines(name):
+        assert PINNED.fullmatch(line) or line == "-r requirements.lock", f"{name}: {line}"
+
+
+def test_no_package_is_pinned_twice_to_different_versions() -> None:
+    pins: dict[str, str] = {}
+    for name in LOCKS:
+        for line in lines(name):
+            if "==" in line:
+                package, version = line.split("==")
+                key = re.sub(r"[-_.]+", "-", package).lower()
+                assert pins.setdefault(key, version) == version, key
+
+
+def test_no_dependency_has_a_known_vulnerability() -> None:
+    """Offline, or without pip-audit, nothing can be said: then the test is skipped, and says so."""
+    if importlib.util.find_spec("pip_audit") is None:
+        pytest.skip("pip-audit is not installed")
+    command = [sys.executable, "-m", "pip_audit", "-r", str(ROOT / "requirements.lock"), "--no-deps", "-f", "json"]
+    try:
+        done = subprocess.run([*command, "--timeout", "10"], capture_output=True, text=True, check=False, timeout=120)
+        found = json.loads(done.stdout)["dependencies"]
+    except (subprocess.TimeoutExpired, ValueError, KeyError):
+        pytest.skip("the index of vulnerabilities cannot be reached")
+    bad = {entry["name"]: [v["id"] for v in entry["vulns"]] for entry in found if entry.get("vulns")}
+    assert not bad

@@ -1,0 +1,112 @@
+"""The configuration: what is shipped validates, and every mistake is reported at once, readably."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lmu_scaling.audit import schema
+from lmu_scaling.config import load, validate
+from lmu_scaling.errors import ConfigError
+from lmu_scaling.sections import Config, Section
+
+ROOT = Path(__file__).resolve().parents[2]
+PRESETS = sorted((ROOT / "workflow" / "presets").glob("*.yaml"))
+
+
+def raw() -> dict:
+    return yaml.safe_load((ROOT / "config.yaml").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("preset", [None, *PRESETS], ids=lambda p: p.stem if p else "default")
+def test_every_shipped_configuration_validates(preset: Path | None) -> None:
+    config = load(ROOT / "config.yaml", *([preset] if preset else []))
+    assert config.experiment == (preset.stem if preset else "sotu")
+
+
+def test_the_paper_preset_is_the_paper() -> None:
+    config = load(ROOT / "config.yaml", ROOT / "workflow" / "presets" / "paper.yaml")
+    assert (config.tokens.vocab, config.models.context) == (50257, 1024)
+    assert (config.training.batch, config.training.steps) == (512, 25000)
+    assert (
+        config.training.batch * config.training.steps * config.models.context == 13_107_200_000
+    )  # section 5: 13 billion
+    assert [size.d for size in config.models.sizes] == [48, 64, 92, 120, 144, 204]  # SCIENCE: 55k to 1M
+    split = config.corpus.split
+    assert (split.train, split.validation, split.test) == (0.96, 0.03, 0.01)
+    assert config.training.optimiser.learning_rate == 1e-3 and config.training.optimiser.eps == 1e-7
+
+
+def test_five_different_mistakes_are_all_reported_at_once() -> None:
+    broken = raw()
+    broken["training"]["bacth"] = 4  # unknown key
+    broken["training"]["steps"] = "many"  # wrong type
+    broken["models"]["sizes"][0].update(q=40, theta=20)  # q > theta
+    broken["corpus"]["split"] = {"train": 0.9, "validation": 0.05, "test": 0.04}  # does not sum to 1
+    broken["models"]["variants"] = ["lmu", "transfomer"]  # unknown variant
+    with pytest.raises(ConfigError) as caught:
+        validate(broken)
+    message = str(caught.value)
+    assert "5 problems" in message
+    assert "training.bacth: unknown key (did you mean 'batch'?)" in message
+    assert "training.steps: input should be a valid integer" in message and "'many'" in message
+    assert "models.sizes.0 (6k)" in message and "theta" in message
+    assert "corpus.split: the shares sum to 0.99" in message
+    assert "models.variants: unknown variant 'transfomer' (did you mean 'transformer'?)" in message
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "expected"),
+    [
+        (("corpus", "source"), "sotuu", "unknown source 'sotuu' (did you mean 'sotu'?)"),
+        (("corpus", "filters"), [{"name": "lenght"}], "unknown filter 'lenght' (did you mean 'length'?)"),
+        (("corpus", "filters"), [{"name": "length", "min_chars": 3}], "corpus.filters.0.min_chars: unknown key"),
+        (("experiment",), "../elsewhere", "experiment: string should match pattern"),
+        (("experiment",), "a b; rm", "experiment: string should match pattern"),
+        (("training", "budgets"), [{"variants": ["lmu"], "multiples": [2], "sizes": ["7k"]}], "no size is called '7k'"),
+        (("tokens", "vocab"), 65536, "less than or equal to 50257"),
+        (("models", "sizes"), [{"name": "a", "d": 16}, {"name": "a", "d": 24}], "'a' is used more than once"),
+    ],
+)
+def test_a_mistake_is_explained_with_its_path(path: tuple[str, ...], value: object, expected: str) -> None:
+    broken = copy.deepcopy(raw())
+    section = broken
+    for key in path[:-1]:
+        section = section[key]
+    section[path[-1]] = value
+    with pytest.raises(ConfigError) as caught:
+        validate(broken)
+    assert expected in str(caught.value)
+
+
+def test_a_missing_section_is_named() -> None:
+    broken = raw()
+    del broken["models"]
+    with pytest.raises(ConfigError, match="models: missing"):
+        validate(broken)
+
+
+def test_the_exported_schema_is_in_step() -> None:
+    schema.schema(check=True)
+
+
+def test_every_field_has_a_description() -> None:
+    def sections(model: type[Section]) -> set[type[Section]]:
+        return {model, *(leaf for child in model.__subclasses__() for leaf in sections(child))}
+
+    for section in sections(Section) - {Section}:
+        assert section.__doc__, section.__name__
+        for name, field in section.model_fields.items():
+            assert field.description or name == "name", f"{section.__name__}.{name} has no description"
+
+
+def test_config_yaml_mentions_every_key_of_its_sections() -> None:
+    """The default configuration doubles as documentation, so no section may hide keys."""
+    given = raw()
+    for name, field in Config.model_fields.items():
+        section = field.annotation
+        if isinstance(section, type) and issubclass(section, Section):
+            assert set(section.model_fields) == set(given[name]), name

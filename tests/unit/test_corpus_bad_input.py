@@ -1,0 +1,228 @@
+"""Every kind of bad input: a counted skip or, if so configured, a three-line error, and nothing half-written."""
+
+import gzip
+import json
+import tarfile
+
+import pytest
+import zstandard
+
+from lmu_scaling.corpus import documents, members
+from lmu_scaling.corpus.parts import filter_part
+from lmu_scaling.corpus.sources import fetch
+from lmu_scaling.errors import CorpusError
+from lmu_scaling.runtime import read_json
+from tests.corpus_helpers import CATALOG, corpus_settings, json_lines, run_stages, token_settings, words, write_tar, zst
+
+GOOD = [words(i) for i in range(40)]
+ODD_LINES = {
+    "json": b'{"text": "unfinished',
+    "text": b'{"title": "no text here"}',
+    "text: null": b'{"text": null}',
+    "text: a number in a list": b'{"text": ["a", 1]}',
+    "text: not an object": b"[1, 2]",
+    "utf8": b'{"text": "caf\xe9 au lait"}',
+    "utf8: encoded surrogate": b'{"text": "a\xed\xa0\x80b"}',
+    "surrogate": b'{"text": "half \\ud800 pair"}',
+    "surrogate: the other half": b'{"text": "half \\udc00 pair"}',
+    "nul": b'{"text": "a\\u0000b"}',
+    "empty": b'{"text": ""}',
+    "empty: blanks": b'{"text": " \\n\\t "}',
+    "empty: list": b'{"text": []}',
+    "json: nested too deeply": b'{"text": ' + b"[" * 100_000,
+}
+
+
+def filtered(tmp_path, path, **changes):
+    """The counts of a one-part corpus."""
+    settings = corpus_settings(path=str(path), **changes)
+    fetch_catalogued(settings, tmp_path)
+    filter_part(settings, token_settings(), tmp_path / "source.json", 0, tmp_path / "parts")
+    return read_json(tmp_path / "parts" / "00000.json")
+
+
+def fetch_catalogued(settings, tmp_path):
+
+    fetch(settings, CATALOG, tmp_path / "data", tmp_path / "source.json")
+
+
+def nothing_half_written(folder):
+    assert not folder.exists() or not [p for p in folder.rglob("*") if p.is_file()]
+
+
+@pytest.mark.parametrize("case", ODD_LINES)
+def test_an_odd_line_is_skipped_and_counted_by_reason(tmp_path, case):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(json_lines([*GOOD[:20], ODD_LINES[case], *GOOD[20:]]))
+    counts = filtered(tmp_path, path)
+    assert counts["bad"] == {case.split(":")[0]: 1}
+    assert counts["kept_documents"] == len(GOOD)
+    assert "record 21" in counts["bad_examples"][0]
+
+
+@pytest.mark.parametrize("case", ODD_LINES)
+def test_an_odd_line_stops_the_run_if_so_configured(tmp_path, case):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(json_lines([*GOOD, ODD_LINES[case]]))
+    with pytest.raises(CorpusError) as error:
+        filtered(tmp_path, path, on_bad_document="stop")
+    assert len(str(error.value).splitlines()) == 3
+    assert "a.jsonl, record 41" in error.value.where
+    nothing_half_written(tmp_path / "parts")
+
+
+def test_text_as_a_list_is_joined_by_blank_lines(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(json_lines([{"text": ["first", "second"], "meta": {}}, {"text": "third", "meta": ["odd meta"]}]))
+    blocks = list(members.read_blocks(members.Member("a", "jsonl", path.stat().st_size, str(path))))
+    assert [text for block in blocks for text in block.texts] == ["first\n\nsecond", "third"]
+
+
+@pytest.mark.parametrize(
+    "make", [lambda d: zst(d), lambda d: gzip.compress(d), lambda d: d], ids=["zst", "gz", "plain"]
+)
+def test_blank_lines_windows_line_ends_and_a_missing_last_newline_are_harmless(tmp_path, make):
+    data = b"\n" + json_lines(GOOD).replace(b"\n", b"\r\n\n")[:-3]
+    suffix = {b"\x28\xb5": ".jsonl.zst", b"\x1f\x8b": ".jsonl.gz"}.get(make(data)[:2], ".jsonl")
+    path = tmp_path / f"a{suffix}"
+    path.write_bytes(make(data))
+    counts = filtered(tmp_path, path, on_bad_document="stop")
+    assert counts["kept_documents"] == len(GOOD)
+
+
+@pytest.mark.parametrize("keep", [0.3, 0.9, 0.999])
+@pytest.mark.parametrize("compress", [zst, gzip.compress], ids=["zst", "gz"])
+def test_a_truncated_stream_gives_its_whole_documents_and_is_counted(tmp_path, compress, keep):
+    # One frame per document, so that something comes out before the end; only a checksum may be missing at 0.999.
+    data = b"".join(compress(json_lines([text])) for text in GOOD)
+    path = tmp_path / ("a.jsonl.zst" if compress is zst else "a.jsonl.gz")
+    path.write_bytes(data[: int(len(data) * keep)])
+    counts = filtered(tmp_path, path)
+    assert counts["bad"]["truncated"] == 1
+    assert len(GOOD) * (keep - 0.1) < counts["kept_documents"] <= len(GOOD) * (keep + 0.01)
+
+
+def test_a_member_that_is_not_zst_is_counted_and_others_are_read(tmp_path):
+    path = write_tar(tmp_path / "a.tar", {"1.jsonl.zst": b"no such thing" * 50, "2.jsonl.zst": zst(json_lines(GOOD))})
+    counts = filtered(tmp_path, path)
+    assert counts["bad"] == {"format": 1}
+    assert counts["kept_documents"] == len(GOOD)
+
+
+@pytest.mark.parametrize("cut", [100, 600, 1100])
+def test_a_truncated_tar_is_an_error_that_says_so(tmp_path, cut):
+    path = write_tar(tmp_path / "a.tar", {f"{i}.jsonl.zst": zst(json_lines(GOOD)) for i in range(3)})
+    with tarfile.open(path) as tar:
+        last = tar.getmembers()[-1]
+    data = path.read_bytes()[: last.offset_data + last.size + 511 - cut]
+    path.write_bytes(data)
+    with pytest.raises(CorpusError, match="tar archive") as error:
+        filtered(tmp_path, path)
+    assert "a.tar" in error.value.where
+    nothing_half_written(tmp_path / "parts")
+
+
+def test_a_tar_that_ends_between_two_members_is_noticed(tmp_path):
+    path = write_tar(tmp_path / "a.tar", {f"{i}.jsonl.zst": zst(json_lines(GOOD)) for i in range(3)})
+    with tarfile.open(path) as tar:
+        end = tar.getmembers()[-1].offset
+    path.write_bytes(path.read_bytes()[:end])
+    with pytest.raises(CorpusError, match="end marker is missing"):
+        filtered(tmp_path, path)
+
+
+def test_hostile_tar_members_are_ignored_and_never_written(tmp_path):
+    folder = tmp_path / "deep" / "er"
+    folder.mkdir(parents=True)
+    path = folder / "a.tar"
+    data = zst(json_lines(GOOD))
+    write_tar(path, {"../../escaped.jsonl.zst": data, "/tmp/absolute.jsonl.zst": data, "good.jsonl.zst": data})
+    with tarfile.open(path, "a") as tar:
+        for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE):
+            info = tarfile.TarInfo(f"odd-{kind.decode()}.jsonl.zst")
+            info.type, info.linkname = kind, "/etc/passwd"
+            tar.addfile(info)
+    before = {p for p in tmp_path.rglob("*") if p.is_file()}
+    counts = filtered(tmp_path, path)
+    assert counts["members"] == ["good.jsonl.zst"]
+    assert counts["kept_documents"] == len(GOOD)
+    made = {p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*") if p.is_file()} - {
+        p.relative_to(tmp_path).as_posix() for p in before
+    }
+    assert all(name == "source.json" or name.startswith("parts/") for name in made)
+
+
+def test_a_decompression_bomb_is_stopped_within_bounded_memory(tmp_path):
+    import tracemalloc
+
+    path = tmp_path / "a.jsonl.zst"
+    with open(path, "wb") as file, zstandard.ZstdCompressor(19).stream_writer(file) as writer:
+        for _ in range(1000):
+            writer.write(b"\0" * (1 << 20))
+    assert path.stat().st_size < 200_000
+    tracemalloc.start()
+    blocks = list(members.read_blocks(members.Member("a", "jsonl", path.stat().st_size, str(path), codec="zst")))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [bad.reason for block in blocks for bad in block.bad] == ["bomb"]
+    assert peak < 400e6
+
+
+def test_an_endless_line_is_dropped_as_it_comes_and_the_next_one_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(members, "MAX_DOCUMENT_BYTES", 2 << 20)
+    long = json.dumps({"text": "word " * (1 << 20)}).encode()
+    path = tmp_path / "a.jsonl.zst"
+    path.write_bytes(zst(json_lines([GOOD[0], long, GOOD[1], long])))
+    counts = filtered(tmp_path, path)
+    assert counts["bad"] == {"too_long": 2}
+    assert counts["kept_documents"] == 2
+    assert "record 2" in counts["bad_examples"][0]
+
+
+def test_a_50_mb_document_is_a_document(tmp_path):
+    text = " ".join(GOOD) + "\n"
+    text *= (50 << 20) // len(text)
+    path = tmp_path / "a.jsonl.zst"
+    path.write_bytes(zst(json_lines([GOOD[0], text])))
+    settings = corpus_settings(path=str(path))
+    fetch_catalogued(settings, tmp_path)
+    filter_part(settings, token_settings(engine="fastokens"), tmp_path / "source.json", 0, tmp_path / "parts")
+    counts = read_json(tmp_path / "parts" / "00000.json")
+    assert counts["kept_documents"] == 2
+    assert counts["kept_bytes"] == len(text) + len(GOOD[0])
+
+
+def test_documents_beyond_the_limit_are_refused_whatever_the_format():
+    block = documents.Block()
+    block.add("x" * (documents.MAX_DOCUMENT_BYTES + 1), None, "here")
+    assert [bad.reason for bad in block.bad] == ["too_long"]
+
+
+def test_too_many_bad_documents_stop_the_run_with_examples(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(json_lines([*GOOD, *[ODD_LINES["json"]] * 2]))
+    with pytest.raises(CorpusError, match="more than the 1 % allowed") as error:
+        run_stages(tmp_path, corpus_settings(path=str(path), max_bad_share=0.01))
+    assert "record 41" in error.value.where
+    nothing_half_written(tmp_path / "tokens")
+    run_stages(tmp_path, corpus_settings(path=str(path), max_bad_share=0.1))
+
+
+def test_a_lost_member_counts_by_its_bytes_even_if_it_is_one_item(tmp_path):
+    half = zst(json_lines(GOOD * 50))
+    path = write_tar(tmp_path / "a.tar", {"1.jsonl.zst": b"x" * len(half), "2.jsonl.zst": half})
+    with pytest.raises(CorpusError, match="50 % of the bytes"):
+        run_stages(tmp_path, corpus_settings(path=str(path), max_bad_share=0.01))
+
+
+def test_the_separator_spelled_out_in_a_text_is_not_a_separator(tmp_path):
+    from lmu_scaling.corpus.split import SPLITS
+    from lmu_scaling.tokens.store import TokenStore
+
+    texts = [f"{text} <|endoftext|> {text}" for text in GOOD]
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(json_lines(texts))
+    for engine in ("tiktoken", "fastokens"):
+        shards = run_stages(tmp_path, corpus_settings(path=str(path)), token_settings(engine=engine))
+        stores = [TokenStore(shards, split) for split in SPLITS]
+        assert sum(int((store.slice(0, len(store)) == store.eot).sum()) for store in stores) == len(texts)

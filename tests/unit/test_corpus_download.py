@@ -1,0 +1,216 @@
+"""Downloads against a real local HTTP server that breaks off, ignores ranges, lies, stalls and sends error pages."""
+
+import hashlib
+import shutil
+import threading
+import time
+from collections import namedtuple
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import pytest
+
+from lmu_scaling.corpus import download as module
+from lmu_scaling.corpus.download import Patience, download
+from lmu_scaling.errors import DiskFull, DownloadError
+
+DATA = np.random.default_rng(0).bytes(3_000_000)
+SHA256 = hashlib.sha256(DATA).hexdigest()
+QUICK = Patience(attempts=3, pause=0.01, longest_pause=0.02, stall=0.5)
+
+
+class Handler(BaseHTTPRequestHandler):
+    """The path's first word says how to behave; every request is noted."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        server = self.server
+        behaviour = self.path.split("/")[1]
+        wanted = self.headers.get("Range")
+        server.requests.append((behaviour, wanted))
+        start = int(wanted.split("=")[1].rstrip("-")) if wanted else 0
+        getattr(self, behaviour)(start, sum(b == behaviour for b, _ in server.requests))
+
+    def reply(self, body, status=200, start=0, length=None, kind="application/x-tar", content_range=None):
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body) if length is None else length))
+        if status == 206:
+            self.send_header("Content-Range", content_range or f"bytes {start}-{len(DATA) - 1}/{len(DATA)}")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def honest(self, start, count):
+        self.reply(DATA[start:], 206 if start else 200, start)
+
+    def breaks(self, start, count):
+        """Sends a quarter of the file per request."""
+        self.reply(DATA[start : start + 800_000], 206 if start else 200, start, length=len(DATA) - start)
+        self.close_connection = True
+
+    def half(self, start, count):
+        """Sends half of the file, whatever is asked, and calls it the whole."""
+        self.reply(DATA[: len(DATA) // 2])
+
+    def no_ranges(self, start, count):
+        """Breaks off at first, then sends everything from the start although a range was asked for."""
+        self.reply(DATA[:1_000_000] if count == 1 else DATA, length=len(DATA))
+        self.close_connection = True
+
+    def never_whole(self, start, count):
+        self.reply(DATA[:1_000_000], length=len(DATA))
+        self.close_connection = True
+
+    def wrong_range(self, start, count):
+        if not start:
+            return self.breaks(start, count)
+        self.reply(DATA[start - 7 :], 206, length=len(DATA) - start + 7, content_range=f"bytes {start - 7}-/*")
+
+    def html(self, start, count):
+        self.reply(b"<html>Sorry, we have moved</html>", kind="text/html; charset=utf-8")
+
+    def html_called_tar(self, start, count):
+        self.reply(b"<html>Sorry, we have moved</html>")
+
+    def lies(self, start, count):
+        self.reply(bytes(len(DATA) - start), 206 if start else 200, start)
+
+    def chatty(self, start, count):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(DATA + b"and more")
+        self.close_connection = True
+
+    def busy(self, start, count):
+        if count < 3:
+            self.reply(b"later", 503)
+        else:
+            self.honest(start, count)
+
+    def missing(self, start, count):
+        self.reply(b"gone", 404)
+
+    def stalls(self, start, count):
+        self.reply(DATA[:500_000], length=len(DATA))
+        self.server.release.wait(5)
+        self.close_connection = True
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def server():
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.requests, server.release = [], threading.Event()
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        server.url = lambda behaviour: f"http://127.0.0.1:{server.server_port}/{behaviour}/file.tar"
+        yield server
+        server.release.set()
+        server.shutdown()
+        thread.join()
+
+
+def get(server, tmp_path, *behaviours, patience=QUICK):
+    target = tmp_path / "data" / "file.tar"
+    return download([server.url(b) for b in behaviours], target, len(DATA), SHA256, patience)
+
+
+def test_a_file_arrives_whole_and_is_not_fetched_twice(server, tmp_path):
+    assert get(server, tmp_path, "honest").read_bytes() == DATA
+    get(server, tmp_path, "honest")
+    assert len(server.requests) == 1
+    assert sorted(p.name for p in (tmp_path / "data").iterdir()) == ["file.tar", "file.tar.partial.lock"]
+
+
+def test_a_broken_transfer_is_resumed_where_it_stopped(server, tmp_path):
+    assert get(server, tmp_path, "breaks").read_bytes() == DATA
+    assert [r for _, r in server.requests] == [None, *(f"bytes={800_000 * i}-" for i in (1, 2, 3))]
+
+
+def test_a_later_run_resumes_what_an_earlier_one_left(server, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "file.tar.partial").write_bytes(DATA[:1_234_567])
+    assert get(server, tmp_path, "honest").read_bytes() == DATA
+    assert server.requests == [("honest", "bytes=1234567-")]
+
+
+def test_a_server_that_ignores_ranges_is_read_from_the_start(server, tmp_path):
+    assert get(server, tmp_path, "no_ranges").read_bytes() == DATA
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "reason"),
+    [
+        ("half", "has 1500000 bytes instead of 3000000"),
+        ("never_whole", "gave up after 3 attempts"),
+        ("wrong_range", "wrong range"),
+        ("html", "an HTML page came instead"),
+        ("html_called_tar", "has 33 bytes instead of 3000000"),
+        ("lies", f"instead of {SHA256}"),
+        ("chatty", "more bytes than the file has"),
+        ("missing", "HTTP status 404"),
+        ("stalls", "gave up after 3 attempts"),
+    ],
+)
+def test_a_bad_mirror_is_named_with_its_fault_and_the_next_one_delivers(server, tmp_path, behaviour, reason):
+    with pytest.raises(DownloadError) as error:
+        get(server, tmp_path / "alone", behaviour)
+    assert reason in error.value.what
+    assert server.url(behaviour) in error.value.what
+    assert not (tmp_path / "alone" / "data" / "file.tar").exists(), "only a verified file gets its final name"
+    assert get(server, tmp_path / "both", behaviour, "honest").read_bytes() == DATA
+
+
+def test_wrong_content_is_reported_with_both_checksums_and_not_kept(server, tmp_path):
+    with pytest.raises(DownloadError) as error:
+        get(server, tmp_path, "lies")
+    assert SHA256 in error.value.what
+    assert hashlib.sha256(bytes(len(DATA))).hexdigest() in error.value.what
+    assert not list((tmp_path / "data").glob("*.partial"))
+
+
+def test_a_busy_server_is_asked_again(server, tmp_path):
+    assert get(server, tmp_path, "busy").read_bytes() == DATA
+
+
+def test_pauses_grow_and_stay_bounded(server, tmp_path, monkeypatch):
+    pauses = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    with pytest.raises(DownloadError):
+        get(server, tmp_path, "never_whole", patience=Patience(attempts=6, pause=1, longest_pause=5, stall=5))
+    assert pauses == [1, 2, 4, 5, 5]
+
+
+def test_no_connection_is_explained(tmp_path):
+    with pytest.raises(DownloadError, match="gave up after 3 attempts"):
+        download(["http://127.0.0.1:9/file.tar"], tmp_path / "file.tar", len(DATA), SHA256, QUICK)
+
+
+def test_free_space_is_checked_before_the_first_byte(server, tmp_path, monkeypatch):
+    usage = namedtuple("usage", "total used free")(10, 10, 1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    with pytest.raises(DiskFull, match=r"needs 3MB more, 1kB are free"):
+        get(server, tmp_path, "honest")
+    assert server.requests == []
+
+
+def test_two_processes_do_not_write_the_same_file(server, tmp_path):
+    results = []
+    threads = [threading.Thread(target=lambda: results.append(get(server, tmp_path, "breaks"))) for _ in range(3)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert len(results) == 3
+    assert (tmp_path / "data" / "file.tar").read_bytes() == DATA
+    assert len(server.requests) == 4, "one of them downloads, the others wait and find the file"
+
+
+def test_a_damaged_file_under_the_final_name_is_replaced(server, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "file.tar").write_bytes(bytes(len(DATA)))
+    assert get(server, tmp_path, "honest").read_bytes() == DATA
+    assert module.CHUNK >= 1 << 16

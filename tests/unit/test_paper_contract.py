@@ -1,0 +1,56 @@
+"""What `analysis` writes is what the paper stage reads: the whole way from synthetic runs to figures and tables."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from matplotlib.text import Text
+
+sys.path.insert(0, str(Path(__file__).parent))
+import paper_results
+
+from lmu_scaling.paper import inputs, render, style
+from tests.synthetic import Design, write_analysis
+
+pytestmark = pytest.mark.slow
+
+
+DESIGNS = {
+    "full": {"widths": (16, 24, 32)},
+    "one size, one seed": {"widths": (16,), "seeds": (0,)},
+    "short context": {"widths": (8, 16), "context": 64, "variants": ("lmu", "transformer"), "seeds": (0,)},
+}
+
+
+@pytest.fixture(scope="module", params=DESIGNS)
+def results(request, tmp_path_factory):
+    torch = pytest.importorskip("torch")
+    torch.set_num_threads(1)
+    root = tmp_path_factory.mktemp("results")
+    write_analysis(root, Design(**DESIGNS[request.param], budgets={"transformer": (2.0,)}, sequences=40))
+    other = paper_results.write(tmp_path_factory.mktemp("other"), widths=(16,), seeds=(0,))
+    shutil.copy(other / "config.json", root)
+    shutil.copytree(other / "corpus", root / "corpus")
+    return root
+
+
+@pytest.mark.parametrize("name", inputs.modules("figure"))
+def test_every_figure_draws_what_analysis_writes(results, name):
+    with style.context():
+        figure, caption = render.draw(name, results, style.Look.of(paper_results.SETTINGS))
+    assert "nan" not in caption
+    assert not any("nan" in text.get_text() for text in figure.findobj(Text))
+
+
+@pytest.mark.parametrize("name", inputs.modules("table"))
+def test_every_table_shows_what_analysis_writes(results, name):
+    assert render.rows(name, results, style.Look()).header
+
+
+def test_the_table_of_claims_has_every_claim(results):
+    claims = json.loads((results / "analysis" / "claims.json").read_text())
+    assert [row[0] for row in render.rows("claims", results, style.Look()).rows] == [claim["id"] for claim in claims]

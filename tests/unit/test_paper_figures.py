@@ -1,0 +1,235 @@
+"""Every figure, at both widths, from full, small and incomplete experiments."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.colors import to_rgb
+from matplotlib.text import Text
+
+sys.path.insert(0, str(Path(__file__).parent))
+import paper_results
+
+from lmu_scaling.errors import ResultsError
+from lmu_scaling.paper import inputs, render, style
+
+FIGURES = inputs.modules("figure")
+CASES = {
+    "embedded": paper_results.SMALL,
+    "paper": paper_results.PAPER,
+    "one_size": {"widths": (32,)},
+    "one_seed": {"widths": (16, 32), "seeds": (0,)},
+    "no_attention": {"variants": ("lmu", "transformer", "lstm"), "multiples": ()},
+    "no_transformer": {"variants": ("lmu", "lmu_attention"), "multiples": ()},
+    "baselines_only": {"variants": ("transformer", "lstm"), "widths": (16, 32)},
+}
+
+
+@pytest.fixture(scope="module")
+def experiments(tmp_path_factory):
+    return {name: paper_results.write(tmp_path_factory.mktemp(name), **case) for name, case in CASES.items()}
+
+
+def texts(figure):
+    """The texts that are drawn: tick labels beyond the view exist, but never appear."""
+    beyond = set()
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            slack = 1e-6 * (high - low)
+            for tick in [*axis.get_major_ticks(), *axis.get_minor_ticks()]:
+                if not low - slack <= tick.get_loc() <= high + slack or not axes.get_visible():
+                    beyond |= {id(tick.label1), id(tick.label2)}
+        if not axes.get_visible():
+            beyond |= {id(text) for text in axes.findobj(Text)}
+    return [
+        text
+        for text in figure.findobj(Text)
+        if text.get_visible() and text.get_text().strip() and id(text) not in beyond
+    ]
+
+
+# Odd cases are drawn narrow only: a wide figure has more room. What does not depend on runs is drawn in few of them.
+WITHOUT_RUNS = {"lmu_implementations", "architecture", "complexity", "filter_report"}
+DRAWN = [
+    (name, case, columns)
+    for name in FIGURES
+    for case in CASES
+    for columns in ((1, 2) if case in ("embedded", "paper") else (1,))
+    if name not in WITHOUT_RUNS or case in ("embedded", "paper", "baselines_only")
+]
+
+
+@pytest.mark.parametrize(("name", "case", "columns"), DRAWN)
+def test_nothing_is_clipped_hidden_or_empty(experiments, name, case, columns):
+    with style.context():
+        figure, caption = render.draw(name, experiments[case], style.Look.of(paper_results.SETTINGS, columns))
+        figure.draw_without_rendering()
+        boxes = [(text.get_text(), text.get_window_extent()) for text in texts(figure)]
+        width, height = figure.get_size_inches() * figure.dpi
+    for text, box in boxes:
+        inside = box.x0 >= -1 and box.y0 >= -1 and box.x1 <= width + 1 and box.y1 <= height + 1
+        assert inside, f"{text!r} leaves the figure"
+    for (one, a), (other, b) in itertools.combinations(boxes, 2):
+        across = min(a.x1, b.x1) - max(a.x0, b.x0)
+        down = min(a.y1, b.y1) - max(a.y0, b.y0)
+        slack = 0.25 * min(a.height, b.height)  # boxes include the space for descenders
+        assert across <= 1 or down <= slack, f"{one!r} overlaps {other!r}"
+    for axes in figure.axes:
+        assert not axes.get_visible() or axes.has_data() or axes.texts or axes.patches, "an empty panel"
+    assert figure.get_figwidth() == (style.ONE_COLUMN if columns == 1 else style.TWO_COLUMNS)
+    assert len(caption) > 80
+    assert "nan" not in caption
+
+
+def test_a_missing_variant_is_said(experiments):
+    with style.context():
+        figure, caption = render.draw("per_token_loss", experiments["no_attention"], style.Look())
+    assert any("LMU + attention was not trained" in text.get_text() for text in texts(figure))
+    assert "LMU + attention was not trained in this experiment" in caption
+
+
+def test_one_size_says_that_no_law_is_fitted(experiments):
+    with style.context():
+        _, caption = render.draw("loss_vs_N", experiments["one_size"], style.Look())
+    assert "too few sizes to fit a law" in caption
+
+
+def test_captions_say_that_the_printed_laws_belong_to_another_corpus(experiments):
+    with style.context():
+        _, small = render.draw("loss_vs_N", experiments["embedded"], style.Look())
+        _, large = render.draw("loss_vs_N", experiments["paper"], style.Look())
+    assert "another corpus and tokenizer" in small
+    assert "extrapolations" in small
+    assert "extrapolations" not in large
+
+
+def test_a_law_that_could_not_be_fitted_is_said_and_its_runs_are_still_labelled(tmp_path):
+    results = paper_results.write(tmp_path, widths=(16, 32), seeds=(0,), multiples=())
+    path = results / "analysis" / "curves.csv"
+    curves = pd.read_csv(path)
+    curves.loc[curves["name"] == "transformer", ["loss", "low", "high"]] = math.nan
+    curves.to_csv(path, index=False)
+    with style.context():
+        figure, caption = render.draw("loss_vs_N", results, style.Look())
+    assert "No law could be fitted for Transformer." in caption
+    assert {"LMU", "LMU + attention", "Transformer", "LSTM"} <= {text.get_text() for text in texts(figure)}
+
+
+def test_a_missing_result_and_a_missing_column_are_explained(tmp_path):
+    with style.context():
+        with pytest.raises(ResultsError, match="needs results that are not there"):
+            render.draw("loss_vs_N", tmp_path, style.Look())
+        paper_results.write(tmp_path, widths=(16,), seeds=(0,))
+        (tmp_path / "analysis" / "runs.csv").write_text("variant,size\nlmu,6k\n")
+        with pytest.raises(ResultsError, match="columns are missing: multiple"):
+            render.draw("loss_vs_N", tmp_path, style.Look())
+
+
+def digests(name, results, out):
+    files = {kind: out / f"{name}.{kind}" for kind in ("pdf", "svg", "png")}
+    render.figure(name, results, paper_results.SETTINGS, **files, caption=out / f"{name}.caption.rst")
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(out.iterdir())}
+
+
+def test_two_renderings_in_two_processes_are_byte_identical(experiments, tmp_path):
+    names = ["architecture", "loss_vs_N", "training_curves", "filter_report"]
+    here = {}
+    for name in names:
+        (tmp_path / "here").mkdir(exist_ok=True)
+        here = digests(name, experiments["embedded"], tmp_path / "here")
+    code = (
+        "import sys; from pathlib import Path; from types import SimpleNamespace\n"
+        "from lmu_scaling.paper import render\n"
+        f"settings = SimpleNamespace(**{vars(paper_results.SETTINGS)!r})\n"
+        f"out = Path({str(tmp_path / 'there')!r}); out.mkdir()\n"
+        f"for name in {names!r}:\n"
+        "    files = {kind: out / f'{name}.{kind}' for kind in ('pdf', 'svg', 'png')}\n"
+        f"    render.figure(name, Path({str(experiments['embedded'])!r}), settings, **files,\n"
+        "                  caption=out / f'{name}.caption.rst')\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONHASHSEED": "7", "PATH": "/usr/bin"})
+    there = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (tmp_path / "there").iterdir()}
+    assert here == there
+
+
+def test_fonts_are_embedded_and_nothing_is_fetched(experiments, tmp_path):
+    digests("loss_vs_N", experiments["embedded"], tmp_path)
+    pdf, svg = (tmp_path / "loss_vs_N.pdf").read_bytes(), (tmp_path / "loss_vs_N.svg").read_text()
+    assert b"/FontFile2" in pdf
+    assert b"/Type3" not in pdf
+    assert b"/CreationDate" not in pdf
+    assert "<text" not in svg
+    assert not re.search(r'(?:href|src)="(?!#)', svg)
+
+
+def lightness(colour):
+    """L* of CIELAB."""
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
+    y = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return 116 * y ** (1 / 3) - 16 if y > 0.008856 else 903.3 * y
+
+
+def test_variants_differ_in_grey_and_in_marker():
+    marks = list(style.DEFAULTS.values())
+    for a, b in itertools.combinations(marks, 2):
+        assert abs(lightness(a.colour) - lightness(b.colour)) >= 15, (a.label, b.label)
+        assert a.marker != b.marker
+
+
+# Viénot, Brettel and Mollon (1999), linear RGB: what protanopes and deuteranopes see.
+DICHROMATS = {
+    "protanope": ((0.11238, 0.88762, 0.0), (0.11238, 0.88762, 0.0), (0.00401, -0.00401, 1.0)),
+    "deuteranope": ((0.29275, 0.70725, 0.0), (0.29275, 0.70725, 0.0), (-0.02234, 0.02234, 1.0)),
+}
+
+
+@pytest.mark.parametrize("kind", DICHROMATS)
+def test_variants_stay_apart_for_the_colour_blind(kind):
+    def seen(colour):
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
+        mixed = [max(0.0, sum(w * c for w, c in zip(row, linear, strict=True))) for row in DICHROMATS[kind]]
+        return [c ** (1 / 2.2) for c in mixed]
+
+    for a, b in itertools.combinations(style.DEFAULTS.values(), 2):
+        distance = sum((x - y) ** 2 for x, y in zip(seen(a.colour), seen(b.colour), strict=True)) ** 0.5
+        assert distance > 0.2, (a.label, b.label)
+
+
+def test_looks_of_the_configuration_win_and_unknown_variants_get_a_stable_one():
+    settings = SimpleNamespace(looks={"lmu": {"label": "Memory", "colour": "#123456", "marker": "x"}}, experiment="e")
+    look = style.Look.of(settings)
+    assert look.mark("lmu") == style.Mark("Memory", "#123456", "x")
+    assert look.mark("new_model") == style.Look().mark("new_model")
+    assert look.label("new_model") == "new model"
+    assert look.order(["zeta", "lstm", "lmu"]) == ["lmu", "lstm", "zeta"]
+
+
+@given(st.text(max_size=80))
+@settings(deadline=None, max_examples=100)
+def test_captions_survive_restructured_text(text):
+    words = " ".join(text.split())
+    assert render.from_rst(render.to_rst(words)) == words
+
+
+def test_captions_are_clean_restructured_text(experiments, tmp_path):
+    from docutils.core import publish_parts
+
+    for name in FIGURES:
+        with style.context():
+            _, caption = render.draw(name, experiments["one_seed"], style.Look())
+        strict = {"report_level": 1, "halt_level": 2}  # any complaint is an error
+        page = publish_parts(render.to_rst(caption), writer="html", settings_overrides=strict)["body"]
+        assert "system-message" not in page
+        assert caption.split(".")[0].replace("<", "&lt;") in page

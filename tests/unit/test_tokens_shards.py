@@ -1,0 +1,197 @@
+"""Shards: decoded they are the kept text, damage is noticed, and no interruption leaves anything half-written."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lmu_scaling.corpus.decide import deduplicate
+from lmu_scaling.corpus.parts import filter_part
+from lmu_scaling.corpus.sources import fetch
+from lmu_scaling.corpus.split import SPLITS
+from lmu_scaling.errors import DiskFull, TokensError
+from lmu_scaling.runtime import read_json
+from lmu_scaling.tokens.inspect import inspect
+from lmu_scaling.tokens.manifest import write_manifest
+from lmu_scaling.tokens.shards import tokenise_part
+from lmu_scaling.tokens.store import TokenStore
+from lmu_scaling.tokens.tokenizer import Tokenizer
+from tests.corpus_helpers import CATALOG, corpus_settings, json_lines, run_stages, token_settings, words, write_tar, zst
+
+TOKENIZERS = {vocab: Tokenizer(vocab) for vocab in (300, 50257)}
+documents = st.text(
+    alphabet=st.characters(blacklist_categories=("Cs",), blacklist_characters="\0"), min_size=1, max_size=60
+)
+
+
+def decoded(shards, vocab):
+    out = []
+    for split in SPLITS:
+        store = TokenStore(shards, split, verify=True)
+        bounds = store.document_bounds()
+        for start, end in pairwise(bounds):
+            out.append(TOKENIZERS[vocab].decode_bytes(store.slice(start, end - 1)).decode())
+    return out
+
+
+@given(st.lists(documents.filter(lambda text: not text.isspace()), max_size=10), st.sampled_from([300, 50257]))
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_decoding_the_shards_gives_the_kept_text(tmp_path_factory, texts, vocab):
+    root = tmp_path_factory.mktemp("round")
+    texts = [*texts, *(words(i, 8) for i in range(40))]
+    (root / "a.jsonl").write_bytes(json_lines(texts))
+    shards = run_stages(root, corpus_settings(path=str(root / "a.jsonl"), parts=2), token_settings(vocab=vocab))
+    assert sorted(decoded(shards, vocab)) == sorted(texts)
+
+
+@pytest.fixture
+def shards(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(json_lines([words(i) for i in range(80)]))
+    return run_stages(tmp_path, corpus_settings(path=str(path)))
+
+
+def test_a_flipped_bit_a_missing_and_a_short_shard_are_noticed(shards):
+    path = shards / "00000.train.bin"
+    data = path.read_bytes()
+    path.write_bytes(bytes([data[0] ^ 1]) + data[1:])
+    TokenStore(shards, "train")
+    with pytest.raises(TokensError, match="damaged: sha256"):
+        TokenStore(shards, "train", verify=True)
+    with pytest.raises(TokensError, match="damaged: sha256"):
+        inspect(shards)
+    path.write_bytes(data[:-2])
+    with pytest.raises(TokensError, match=f"has {len(data) - 2} bytes instead of {len(data)}"):
+        TokenStore(shards, "train")
+    path.unlink()
+    with pytest.raises(TokensError, match="is missing"):
+        TokenStore(shards, "train")
+
+
+def test_the_manifest_accounts_for_every_shard(shards):
+    manifest = read_json(shards / "manifest.json")
+    for split in SPLITS:
+        mine = [shard for shard in manifest["shards"] if shard["split"] == split]
+        for key in ("tokens", "documents", "bytes"):
+            assert manifest["splits"][split][key] == sum(shard[key] for shard in mine)
+    assert manifest["dtype"] == "<u2"
+    assert manifest["eot"] == 50256
+    assert manifest["source"]["source"] == "local"
+    assert len(manifest["source"]["identity"]) == len(manifest["tokenizer_sha256"]) == len(manifest["digest"]) == 64
+
+
+def test_another_tokenizer_changes_the_digest(shards, tmp_path):
+    other = run_stages(tmp_path / "x", corpus_settings(path=str(tmp_path / "a.jsonl")), token_settings(vocab=50256))
+    assert read_json(other / "manifest.json")["digest"] != read_json(shards / "manifest.json")["digest"]
+
+
+def test_inspecting_a_window_that_is_not_there_is_explained(shards):
+    with pytest.raises(TokensError, match="no window 99999"):
+        inspect(shards, "test", 99999)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("stage", ["corpus", "tokens"])
+def test_a_full_disk_while_writing_leaves_nothing_and_says_so(tmp_path, monkeypatch, stage):
+    """Every file that is written is a device that is full."""
+    from lmu_scaling import runtime
+
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(json_lines([words(i) for i in range(80)]))
+    chosen, tokens = corpus_settings(path=str(path)), token_settings()
+    corpus, parts = tmp_path / "corpus", tmp_path / "corpus" / "parts"
+    run_stages(tmp_path, chosen, tokens)
+    folder, name = (parts, "00000.tokens.bin") if stage == "corpus" else (tmp_path / "tokens", "00000.train.bin")
+    before = {p: p.read_bytes() for p in folder.iterdir()}
+    real = open
+
+    def full(file, mode="r", **options):
+        return real("/dev/full" if "w" in mode else file, mode, **options)
+
+    monkeypatch.setattr(runtime, "open", full, raising=False)
+    again = {
+        "corpus": lambda: filter_part(chosen, tokens, corpus / "source.json", 0, parts),
+        "tokens": lambda: tokenise_part(chosen, tokens, corpus, parts, 0, folder),
+    }
+    with pytest.raises(DiskFull, match="no space left") as error:
+        again[stage]()
+    assert name in error.value.where
+    assert {p: p.read_bytes() for p in folder.iterdir()} == before, "the old files stay, nothing is half-written"
+
+
+@given(st.permutations(range(4)), st.integers(1, 4))
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_shards_are_byte_identical_whatever_the_order_and_number_of_workers(tmp_path_factory, order, workers):
+    base = tmp_path_factory.getbasetemp() / "workers"
+    if not base.exists():
+        base.mkdir()
+        write_tar(
+            base / "a.tar", {f"{i}.jsonl.zst": zst(json_lines(words(j) for j in range(i, 90, 9))) for i in range(9)}
+        )
+        run_stages(base / "calm", corpus_settings(path=str(base / "a.tar"), parts=4), token_settings(vocab=300))
+    root = tmp_path_factory.mktemp("run")
+    chosen, tokens = corpus_settings(path=str(base / "a.tar"), parts=4), token_settings(vocab=300)
+    corpus, parts, shards = root / "corpus", root / "corpus" / "parts", root / "tokens"
+    fetch(chosen, CATALOG, root / "data", corpus / "source.json")
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(lambda part: filter_part(chosen, tokens, corpus / "source.json", part, parts), order))
+        deduplicate(chosen, corpus / "source.json", parts, corpus)
+        list(pool.map(lambda part: tokenise_part(chosen, tokens, corpus, parts, part, shards), reversed(order)))
+    write_manifest(chosen, tokens, corpus, shards, shards / "manifest.json")
+    assert everything(root) == everything(base / "calm")
+
+
+SCRIPT = """
+from pathlib import Path
+from tests.corpus_helpers import corpus_settings, run_stages, token_settings
+from types import SimpleNamespace
+run_stages(Path({root!r}), corpus_settings(path={path!r}, parts=3, filters=[SimpleNamespace(name="exact_duplicates")]),
+           token_settings(vocab=300))
+"""
+
+
+def everything(root):
+    return {
+        p.relative_to(root).as_posix(): p.read_bytes()
+        for p in (root / "tokens").rglob("*")
+        if not p.name.startswith(".")
+    }
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments_and_run_again_the_shards_are_byte_identical(tmp_path):
+    texts = [words(i, 300) for i in range(600)]
+    files = {f"{i}.jsonl.zst": zst(json_lines(texts[i::6])) for i in range(6)}
+    path = write_tar(tmp_path / "a.tar", files)
+
+    def start(root):
+        code = SCRIPT.format(root=str(root), path=str(path))
+        environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+        return subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=subprocess.DEVNULL)
+
+    begun = time.monotonic()
+    assert start(tmp_path / "calm").wait() == 0
+    whole = time.monotonic() - begun
+    generator = random.Random(0)
+    killed = 0
+    for _ in range(4):
+        process = start(tmp_path / "killed")
+        time.sleep(generator.uniform(0.2, 0.9) * whole)
+        process.send_signal(signal.SIGKILL)
+        killed += process.wait() == -signal.SIGKILL
+        finished = [p for p in (tmp_path / "killed").rglob("*.bin") if not p.name.startswith(".")]
+        calm = tmp_path / "calm"
+        assert all(p.read_bytes() == (calm / p.relative_to(tmp_path / "killed")).read_bytes() for p in finished)
+    assert killed
+    assert start(tmp_path / "killed").wait() == 0
+    assert not list((tmp_path / "killed").rglob("*.partial"))
+    assert everything(tmp_path / "killed") == everything(tmp_path / "calm")

@@ -1,0 +1,48 @@
+"""Generation speaks from the weights that were trained, repeatably, and within a transformer's context."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from lmu_scaling.errors import ResultsError
+from lmu_scaling.models import variants
+from lmu_scaling.models.network import build
+from lmu_scaling.runtime import write_json
+from lmu_scaling.training.generate import generate, load_model, sample
+from lmu_scaling.training.train import train
+from tests import toy
+
+
+@pytest.mark.parametrize("variant", variants())
+def test_greedy_generation_takes_the_best_token_of_the_parallel_form(variant: str) -> None:
+    from lmu_scaling.models import resolve
+
+    model = build(resolve(variant, 8, 32, 50), seed=3, compile="off").eval()
+    ids = [1, 2, 3]
+    said = list(sample(model, ids, 10, 0.0, torch.Generator()))
+    with torch.no_grad():
+        logits = model(torch.tensor([ids + said]))[0]
+    assert said == logits[2:-1].argmax(-1).tolist()
+
+
+def test_the_same_seed_says_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_json(tmp_path / "spec.json", toy.spec("lmu", 3))
+    outputs = {"weights": "weights.safetensors", "history": "h.parquet", "result": "r.json", "live": "live"}
+    tokens = toy.write_tokens(tmp_path / "tokens")
+    train(tmp_path / "spec.json", tokens, **{k: tmp_path / v for k, v in outputs.items()}, device="cpu", compile="off")
+    capsys.readouterr()
+    texts = []
+    for seed in (1, 1, 2):
+        generate(tmp_path, "ab", length=40, temperature=1.0, seed=seed)
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[1] != texts[2]
+    assert texts[0].startswith("ab") and len(texts[0]) > 20
+
+
+def test_a_run_without_weights_is_explained(tmp_path: Path) -> None:
+    write_json(tmp_path / "spec.json", toy.spec("lmu", 3))
+    with pytest.raises(ResultsError, match="no weights yet"):
+        load_model(tmp_path)

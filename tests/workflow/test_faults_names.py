@@ -1,0 +1,48 @@
+"""Hostile names: a folder, a corpus file and a label that a careless shell would execute."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.workflow.conftest import snakemake
+
+pytestmark = pytest.mark.slow
+EVIL = "a b; touch pwned; $(touch pwned) `touch pwned` 'q' \"qq\" & ü"
+LABEL = "<script>alert(1)</script> $(touch pwned) ' \" {braces} %s"
+
+
+def test_neither_folder_nor_file_nor_label_is_executed(tmp_path: Path) -> None:
+    place = tmp_path / EVIL
+    texts = place / f"texts {EVIL}"
+    texts.mkdir(parents=True)
+    words = "the union of the states " * 200
+    lines = [json.dumps({"text": f"{i} {words} {EVIL}", "meta": {"title": LABEL}}) for i in range(400)]
+    (texts / f"{EVIL}.jsonl").write_text("\n".join(lines), "utf-8")
+    overlay = tmp_path / "overlay.yaml"
+    looks = {name: {"label": LABEL, "colour": "#0072b2", "marker": "o"} for name in ("lmu", "transformer")}
+    settings = {
+        "experiment": "hostile",
+        "corpus": {"source": "local", "path": str(texts), "filters": [{"name": "length", "min_characters": 10}]},
+        "models": {"variants": ["lmu"], "sizes": [{"name": "2k", "d": 8}, {"name": "6k", "d": 16}]},
+        "training": {"recipe": "paper", "seeds": [1], "steps": 5, "budgets": []},
+        "paper": {"looks": looks},
+    }
+    smoke = yaml.safe_load((Path(__file__).parents[2] / "workflow/presets/smoke.yaml").read_text())
+    for section in ("tokens", "models", "training", "evaluation", "analysis"):
+        settings[section] = {**smoke.get(section, {}), **settings.get(section, {})}
+    overlay.write_text(yaml.safe_dump(settings, allow_unicode=True), "utf-8")
+    done = snakemake(
+        place, "--", "paper_figures/training_curves.svg", "results/hostile/evaluation/lmu-2k-x1-s1/summary.json",
+        preset=str(overlay),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert not list(tmp_path.rglob("pwned*")), "something was executed"
+    assert not (Path.cwd() / "pwned").exists()
+    drawn = (place / "paper_figures/training_curves.svg").read_text("utf-8")
+    assert "<script" not in drawn
+    shutil.rmtree(place)

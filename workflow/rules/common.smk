@@ -1,0 +1,144 @@
+# Reads and validates the configuration, and gives the other rule files the few names they share.
+
+import shlex
+import sys
+
+from snakemake.exceptions import WorkflowError
+
+sys.path.insert(0, workflow.basedir)
+
+from lmu_scaling import cli, experiment
+from lmu_scaling.audit.resources import Needs
+from lmu_scaling.config import validate
+from lmu_scaling.errors import UserError
+from lmu_scaling.models import architecture
+from lmu_scaling.paper.inputs import inputs_of
+from lmu_scaling.provenance import fingerprint
+from lmu_scaling.runtime import canonical_json, sha256_file
+
+try:
+    CONFIG = validate(config, " + ".join(map(str, workflow.configfiles)))
+except UserError as error:
+    raise WorkflowError(str(error)) from None
+
+RESULTS = f"results/{CONFIG.experiment}"
+RUNS = {run.name: run for run in experiment.runs(CONFIG)}
+SWEEPS = {run.name: run for run in experiment.sweeps(CONFIG)}
+NEEDS = Needs(CONFIG)
+CATALOG = f"{workflow.basedir}/workflow/catalog"
+ENVS = f"{workflow.basedir}/envs"
+
+# `python -m lmu_scaling` must be found from any working directory, and conda jobs start without PYTHONPATH.
+shell.prefix(f"set -euo pipefail; export PYTHONPATH={shlex.quote(workflow.basedir)}; ")
+
+
+# Seconds long, or in need of the network: they stay on the machine where Snakemake runs, even if that is a login node.
+localrules:
+    all,
+    fetch,
+    specify,
+    tune,
+    claims,
+    figure,
+    paper_table,
+    effective_config,
+    plan,
+
+
+wildcard_constraints:
+    run=r"\w+-[A-Za-z0-9.]+-x[0-9.e+]+-(s\d+|lr[0-9.e-]+)",
+    part=r"\d{5}",
+    variant=r"\w+",
+    size=r"[A-Za-z0-9.]+",
+    name=r"\w+",
+
+
+def code(verb, *modules):
+    """Fingerprint of the code behind a verb: an edit that changes meaning reruns its rule, a comment does not."""
+    return fingerprint(cli.verb(verb).module, *modules)
+
+
+def model_code(verb, run):
+    """The same with the network of one run: editing one variant's layers retrains that variant only."""
+    kinds = architecture({**RUNS, **SWEEPS}[run].variant).kinds
+    layers = {kind.builder.partition(":")[0] for kind in kinds}
+    return code(verb, *layers)
+
+
+def content(path):
+    """Hash of a file's content: with ancient() on the input, an edit reruns and a fresh clone's mtime does not."""
+    return sha256_file(path)[:16]
+
+
+def narrow(section, *keys):
+    """The part of a configuration section that a rule depends on, as JSON for its command line."""
+    return as_json(section.model_dump(include=set(keys) if keys else None))
+
+
+def as_json(value):
+    """JSON for `params`, as a function: in a plain string Snakemake takes {braces} for wildcards."""
+    text = canonical_json(value)
+    return lambda wildcards: text
+
+
+# ---- inputs of rules, by stage
+
+
+def sweep_results(wildcards):
+    runs = experiment.sweep(CONFIG, wildcards.variant, wildcards.size)
+    return [f"{RESULTS}/training/{run.name}/result.json" for run in runs]
+
+
+def tuning_of(wildcards):
+    """The judged sweep behind a run; sweep runs and recipe `paper` have none."""
+    run = RUNS.get(wildcards.run)
+    if run is None or CONFIG.training.recipe == "paper":
+        return []
+    return f"{RESULTS}/training/tuning/{run.variant}-{run.size}.json"
+
+
+def evaluated(*names):
+    """These files of every run."""
+    return [f"{RESULTS}/{name.format(run=run)}" for run in RUNS for name in names]
+
+
+def models():
+    """The distinct models of the experiment, labelled."""
+    cells = dict.fromkeys((run.variant, run.size) for run in RUNS.values())
+    return as_json(
+        [
+            {
+                "variant": v,
+                "size": s,
+                "model": experiment.model_spec(CONFIG, v, s).asdict(),
+            }
+            for v, s in cells
+        ]
+    )
+
+
+def shown(kind):
+    """The tables a figure or table draws, as its module names them."""
+    return lambda wildcards: [
+        f"{RESULTS}/{path}" for path in inputs_of(kind, wildcards.name)
+    ]
+
+
+def products():
+    """All that `rule all` makes, and the manifest of every job behind it, so that the audit renews after each of them."""
+    runs = expand(
+        f"{RESULTS}/training/{{run}}/train.manifest.json", run=[*RUNS, *SWEEPS]
+    )
+    evaluations = expand(
+        f"{RESULTS}/evaluation/{{run}}/evaluate.manifest.json", run=RUNS
+    )
+    analyses = ("runs", "per_token", "fits", "counts", "complexity", "claims")
+    return [
+        *FIGURES,
+        *TABLES,
+        *runs,
+        *evaluations,
+        *(f"{RESULTS}/analysis/{name}.manifest.json" for name in analyses),
+        f"{RESULTS}/report.manifest.json",
+        f"{RESULTS}/config.manifest.json",
+    ]
