@@ -67,7 +67,7 @@ slurm: $(VENV)/.dev
 	pytest tests/slurm -q
 
 format: $(VENV)/.dev
-	ruff check --fix -q . ; ruff format -q . ; snakefmt -q Snakefile workflow/rules
+	ruff check --fix -q . ; ruff format -q . ; snakefmt Snakefile workflow/rules
 
 # ---- upkeep -----------------------------------------------------------------------------------------------------
 bench bench-quick: $(VENV)/.dev

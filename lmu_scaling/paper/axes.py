@@ -103,7 +103,7 @@ def label_ends(axes: Axes, ends: Sequence[End], gap: float = 7.5, dx: float = 4)
         axes.annotate(
             end.text,
             (right, end.y),
-            xytext=(dx, height - natural),
+            xytext=(dx, round(height - natural, 2)),
             textcoords="offset points",
             color=end.colour,
             size=end.size,

@@ -155,6 +155,7 @@ class Page:
     def _narrow(self, name: str) -> str:
         with style.context():
             drawing, _ = render.draw(name, self.results, style.Look.of(self.settings, columns=1))
+            style.settle(drawing)
             data = io.BytesIO()
             drawing.savefig(data, format="png", dpi=style.PNG_DPI, metadata={"Software": None})
         return f"data:image/png;base64,{base64.b64encode(data.getvalue()).decode()}"

@@ -20,6 +20,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
 
 from lmu_scaling.runtime import atomic_write, si
 
@@ -177,9 +178,22 @@ def save(figure: Figure, *, pdf: Path, svg: Path, png: Path) -> None:
         svg: ("svg", {"Creator": None, "Date": None, "Format": None, "Type": None}),
         png: ("png", {"Software": None}),
     }
+    settle(figure)
     for path, (kind, metadata) in plain.items():
         with atomic_write(path, "wb") as file:
             figure.savefig(file, format=kind, metadata=metadata, dpi=PNG_DPI)
+
+
+def settle(figure: Figure) -> None:
+    """Lay the figure out once and fix the places, rounded.
+
+    The layout's solver orders its unknowns by their addresses, so the last digits of what it finds differ from process
+    to process, and with them the shades of a bitmap's edges.
+    """
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    for axes in figure.axes:
+        axes.set_position(Bbox(axes.get_position().get_points().round(5)))
 
 
 def tint(colour: str, share: float) -> str:

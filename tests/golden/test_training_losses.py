@@ -6,6 +6,7 @@ from torch.nn import functional as F
 
 from lmu_scaling.models import native, resolve, variants
 from lmu_scaling.models.network import build
+from tests.needs import needs
 
 VOCAB, CONTEXT, BATCH, STEPS = 50, 48, 4, 20
 
@@ -51,9 +52,7 @@ def test_twenty_steps_reproduce_the_golden_losses(variant, compile):
     assert [found[step - 1] for step in (1, 10, 20)] == pytest.approx(GOLDEN[variant], rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    "compile", ["off", pytest.param("on", marks=pytest.mark.skipif(native.kernels() is None, reason="no C compiler"))]
-)
+@pytest.mark.parametrize("compile", ["off", pytest.param("on", marks=needs(native.kernels(), "no C compiler"))])
 @pytest.mark.parametrize("variant", variants())
 def test_one_seed_repeats_bit_for_bit_and_two_differ(variant, compile):
     first, second, other = (losses(variant, seed, compile) for seed in (7, 7, 8))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.needs import require
 from tests.slurm.cluster import Cluster, die_with_parent, missing, processes, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,10 +41,7 @@ os.execvp(sys.argv[1], sys.argv[1:])
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    if reason := missing():
-        if os.environ.get("LMU_SCALING_CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+    require(not (reason := missing()), reason)
     found = Cluster(tmp_path_factory.mktemp("slurm"))
     try:
         found.start()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.needs import require
 from tests.slurm.cluster import Cluster, wait_for, was_sent
 from tests.slurm.conftest import Checkout, Training
 
@@ -36,8 +37,7 @@ def test_light_rules_are_not_submitted(cluster: Cluster, finished: Checkout) -> 
 
 
 def test_after_fetch_a_run_needs_no_network(local: Checkout) -> None:
-    if not local.offline:
-        pytest.skip("this machine does not let a process leave the network (unshare --net)")
+    require(local.offline, "this machine does not let a process leave the network (unshare --net)")
     assert (local.results / "audit/audit.json").is_file()
 
 

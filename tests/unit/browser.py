@@ -1,117 +1,51 @@
-"""A real Chromium, spoken to over a pipe (DevTools protocol): no driver, no port, nothing to install."""
+"""A page in a real Chromium, driven by Playwright; every wait has an end."""
 
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import shutil
-import subprocess
-import tempfile
-import time
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars"),
-    "--remote-debugging-pipe",
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
+PATIENCE = 60_000  # [ms] for one action of the browser, on a busy machine
 
 
-def executable():
+def executable() -> str | None:
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
-class Browser:
-    """One page. `events` collects what the browser tells by itself."""
+@dataclass
+class Tab:
+    """A page, what it complained of, and what it asked for."""
 
-    def __init__(self, to_browser, from_browser):
-        self.out, self.inn = to_browser, from_browser
-        self.buffer, self.count, self.events = b"", 0, []
-        self.session = None
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Network", "Log"):
-            self.call(f"{domain}.enable")
+    page: Any
+    complaints: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
 
-    def call(self, method, **params):
-        self.count += 1
-        number = self.count
-        message = {"id": number, "method": method, "params": params}
-        if self.session:
-            message["sessionId"] = self.session
-        os.write(self.out, json.dumps(message).encode() + b"\0")
-        while True:
-            answer = self.read()
-            if answer.get("id") == number:
-                assert "error" not in answer, (method, answer["error"])
-                return answer["result"]
-            self.events.append(answer)
-
-    def read(self):
-        while b"\0" not in self.buffer:
-            block = os.read(self.inn, 1 << 16)
-            assert block, "the browser ended"
-            self.buffer += block
-        message, self.buffer = self.buffer.split(b"\0", 1)
-        return json.loads(message)
-
-    def evaluate(self, expression):
-        result = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
-        assert "exceptionDetails" not in result, result
-        return result["result"].get("value")
-
-    def open(self, url, width, height=900):
-        phone = width < 600
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
-        self.events.clear()
-        self.call("Page.navigate", url=url)
-        while self.evaluate("document.readyState + location.href") != "complete" + url:
-            time.sleep(0.05)
-        self.evaluate("Promise.all([...document.images].map(image => image.decode().catch(() => null))).then(() => 1)")
-
-    def of(self, name):
-        return [event["params"] for event in self.events if event.get("method") == name]
+    def evaluate(self, expression: str) -> Any:
+        return self.page.evaluate(expression)
 
 
 @contextlib.contextmanager
-def browser():
-    with tempfile.TemporaryDirectory(prefix="browser-") as profile:
-        their_in, our_out = os.pipe()
-        our_in, their_out = os.pipe()
+def opened(url: str, width: int, height: int = 900) -> Iterator[Tab]:
+    """The page at `url`, loaded, with all its images decoded, in a window of this width [px]."""
+    from playwright.sync_api import sync_playwright
 
-        def place_pipes():
-            """DevTools reads from 3 and writes to 4; by way of high numbers, lest one overwrites another."""
-            os.dup2(their_in, 103)
-            os.dup2(their_out, 104)
-            os.dup2(103, 3)
-            os.dup2(104, 4)
-
-        spare = [os.open(os.devnull, os.O_RDONLY)]
-        while spare[-1] <= 4:  # else subprocess might use 3 or 4 for itself, and lose it to place_pipes
-            spare.append(os.open(os.devnull, os.O_RDONLY))
-        process = subprocess.Popen(
-            [executable(), *FLAGS, f"--user-data-dir={profile}"],
-            preexec_fn=place_pipes,
-            pass_fds=(3, 4),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "HOME": profile},
-        )
-        for descriptor in (their_in, their_out, *spare):
-            os.close(descriptor)
-        try:
-            yield Browser(our_out, our_in)
-        finally:
-            process.terminate()
-            process.wait(20)
-            os.close(our_out)
-            os.close(our_in)
-
-
-def screenshot(page, path: Path):
-    import base64
-
-    data = page.call("Page.captureScreenshot", format="png", captureBeyondViewport=True)["data"]
-    path.write_bytes(base64.b64decode(data))
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable(), args=list(FLAGS), timeout=PATIENCE)
+        page = browser.new_page(viewport={"width": width, "height": height}, is_mobile=width < 600)
+        page.set_default_timeout(PATIENCE)
+        tab = Tab(page)
+        page.on("console", lambda message: tab.complaints.append(message.text))
+        page.on("pageerror", lambda error: tab.complaints.append(str(error)))
+        page.on("request", lambda request: tab.requests.append(request.url))
+        page.goto(url, wait_until="load")
+        page.evaluate("Promise.all([...document.images].map(image => image.decode().catch(() => null)))")
+        yield tab
+        browser.close()

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
-from paper_extras import LAWS, Extras
 
 from lmu_scaling.counting import count
 from lmu_scaling.models import resolve
+from tests.unit.paper_extras import LAWS, Extras
 
 VARIANTS = ("lmu", "lmu_attention", "transformer", "lstm")
 SETTINGS = SimpleNamespace(experiment="embedded", corpus="state_of_the_union", tokens=3.3e6, looks={})

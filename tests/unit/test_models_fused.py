@@ -13,8 +13,9 @@ from lmu_scaling.errors import ModelError
 from lmu_scaling.models import fused, native, network, resolve
 from lmu_scaling.models.lmu import LegendreMemory
 from lmu_scaling.models.network import build
+from tests.needs import needs
 
-needs_compiler = pytest.mark.skipif(native.kernels() is None, reason="no C compiler on this machine")
+needs_compiler = needs(native.kernels(), "no C compiler on this machine")
 
 
 def literal(x_bnd, L_kq, bias_k, p_i, scale, memory):

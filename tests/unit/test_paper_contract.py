@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
-from pathlib import Path
 
 import pytest
 from matplotlib.text import Text
 
-sys.path.insert(0, str(Path(__file__).parent))
-import paper_results
-
 from lmu_scaling.paper import inputs, render, style
 from tests.synthetic import Design, write_analysis
+from tests.unit import paper_results
 
 pytestmark = pytest.mark.slow
 

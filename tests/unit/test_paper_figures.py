@@ -8,7 +8,6 @@ import math
 import re
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pandas as pd
@@ -18,11 +17,9 @@ from hypothesis import strategies as st
 from matplotlib.colors import to_rgb
 from matplotlib.text import Text
 
-sys.path.insert(0, str(Path(__file__).parent))
-import paper_results
-
 from lmu_scaling.errors import ResultsError
 from lmu_scaling.paper import inputs, render, style
+from tests.unit import paper_results
 
 FIGURES = inputs.modules("figure")
 CASES = {

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 
 import nbformat
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-import browser
-import paper_results
-
 from lmu_scaling.errors import ResultsError
 from lmu_scaling.paper import inputs, render
 from lmu_scaling.paper.report import report
+from tests.needs import needs
+from tests.unit import browser, paper_results
 
 NOTEBOOK = Path(__file__).resolve().parents[2] / "workflow" / "notebooks" / "replication.ipynb"
 pytestmark = pytest.mark.slow
-needs_browser = pytest.mark.skipif(browser.executable() is None, reason="no Chromium on this machine")
 
 
 @pytest.fixture(scope="module")
@@ -98,12 +94,11 @@ def test_the_notebook_is_stored_without_outputs():
 
 
 @pytest.mark.browser
-@needs_browser
+@needs(browser.executable(), "no Chromium on this machine")
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_browser_shows_the_report_without_complaint(made, width):
     url = made[2].as_uri()
-    with browser.browser() as tab:
-        tab.open(url, width)
+    with browser.opened(url, width) as tab:
         images = tab.evaluate("[...document.images].map(image => [image.alt, image.naturalWidth, image.clientWidth])")
         assert len(images) == len(inputs.modules("figure"))
         assert all(natural > 0 and 200 < shown <= width for _, natural, shown in images), images
@@ -113,7 +108,5 @@ def test_a_browser_shows_the_report_without_complaint(made, width):
         for link in dict.fromkeys(links):
             assert tab.evaluate(f"document.querySelector('a[href=\"{link}\"]').click(), location.hash") == link
             assert tab.evaluate(f"document.getElementById({json.dumps(link[1:])}) !== null")
-        complaints = tab.of("Runtime.exceptionThrown") + tab.of("Runtime.consoleAPICalled") + tab.of("Log.entryAdded")
-        assert complaints == []
-        asked = {event["request"]["url"].split(",")[0][:60] for event in tab.of("Network.requestWillBeSent")}
-        assert all(address.startswith(("data:", url[:60])) for address in asked), asked
+        assert tab.complaints == []
+        assert all(address.startswith(("data:", url)) for address in tab.requests), tab.requests

@@ -7,18 +7,16 @@ import io
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-sys.path.insert(0, str(Path(__file__).parent))
-import paper_results
-
 from lmu_scaling.paper import decisions, inputs, render, style, tabulate
 from lmu_scaling.sections import Config
+from tests.needs import needs
+from tests.unit import paper_results
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TABLES = inputs.modules("table")
@@ -53,7 +51,7 @@ def test_csv_keeps_numbers_as_numbers(written):
 
 
 @pytest.mark.tex
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex on this machine")
+@needs(shutil.which("pdflatex"), "no pdflatex on this machine")
 def test_latex_compiles_in_a_minimal_document(written, tmp_path):
     body = "\n".join((written / f"{name}.tex").read_text() + r"\clearpage" for name in TABLES)
     (tmp_path / "main.tex").write_text(
