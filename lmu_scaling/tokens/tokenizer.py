@@ -2,7 +2,7 @@
 
 A vocabulary of `vocab` tokens is the first `vocab - 1` ranks of GPT-2's own list (256 bytes, then merges in the order
 they were learnt) and the separator `<|endoftext|>` as the last id, so 50,257 is GPT-2 itself. A separator spelled out
-in a document is ordinary text. The reference is tiktoken; fastokens is 5 to 10 times as fast and has to prove that it
+in a document is ordinary text. The reference is tiktoken; fastokens is about 10 times as fast and has to prove that it
 gives the same ids (see `Tokenizer.prove`).
 """
 
@@ -12,6 +12,7 @@ import importlib.util
 import json
 import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ class Tokenizer:
         self.vocab, self.engine, self.encoding = vocab, engine, encoding
         self.eot = vocab - 1
         self._reference = _tiktoken_encoding(vocab)
-        self._fast = _fastokens_tokenizer(vocab) if engine == "fastokens" else None
+        self._fast = _FastEngine(vocab) if engine == "fastokens" else None
 
     @property
     def sha256(self) -> str:
@@ -47,15 +48,24 @@ class Tokenizer:
 
     def encode_batch(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Ids of all texts end to end (uint32, no separators) and where each begins (len + 1 offsets)."""
-        if self._fast is None:
-            return self._encode_reference(texts)
-        ids, offsets = self._fast.encode_batch_flat(texts, False, True)
-        return np.frombuffer(ids, np.uint32), np.frombuffer(offsets, np.uint64).astype(np.int64)
+        return self._fast.encode(texts, separators=False) if self._fast else self._encode_reference(texts)
 
-    def _encode_reference(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        pieces = [self._reference.encode_to_numpy(text, disallowed_special=()) for text in texts]
+    def encode_documents(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Ids of all texts as shards hold them (uint16, each text followed by the separator), and where each begins."""
+        if self._fast is None:
+            ids, offsets = self._encode_reference(texts, [np.array([self.eot], np.uint32)])
+        else:
+            ids, offsets = self._fast.encode(texts, separators=True)
+        return ids.astype("<u2"), offsets
+
+    def _encode_reference(self, texts: Sequence[str], end: Sequence[np.ndarray] = ()) -> tuple[np.ndarray, np.ndarray]:
+        """`end` holds what follows each text: nothing, or one separator."""
+        pieces: list[np.ndarray] = []
+        for text in texts:
+            pieces.append(self._reference.encode_to_numpy(text, disallowed_special=()))
+            pieces += end
         offsets = np.zeros(len(texts) + 1, np.int64)
-        np.cumsum([len(piece) for piece in pieces], out=offsets[1:])
+        np.cumsum([len(piece) + len(end) for piece in pieces[:: 1 + len(end)]], out=offsets[1:])
         ids = np.concatenate(pieces) if pieces else np.zeros(0, np.uint32)
         return ids.astype(np.uint32, copy=False), offsets
 
@@ -143,20 +153,51 @@ def _tiktoken_encoding(vocab: int) -> Any:
     )
 
 
+class _FastEngine:
+    """fastokens in one thread of its own.
+
+    The engine remembers words per thread, in tables that grow to a hundred megabytes; they go with their thread, so a
+    fresh one after every so many characters keeps memory flat, and costs less than the larger tables' cache misses.
+    """
+
+    REFRESH_CHARACTERS = 20_000_000
+
+    def __init__(self, vocab: int) -> None:
+        self._tokenizer = _fastokens_tokenizer(vocab)
+        self._thread, self._left = ThreadPoolExecutor(1), self.REFRESH_CHARACTERS
+
+    def encode(self, texts: Sequence[str], separators: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Ids end to end (uint32) and where each text begins; the separator follows each text if asked for."""
+        if self._left <= 0:
+            self._thread.shutdown()
+            self._thread, self._left = ThreadPoolExecutor(1), self.REFRESH_CHARACTERS
+        self._left -= sum(map(len, texts))
+        ids, offsets = self._thread.submit(self._tokenizer.encode_batch_flat, texts, separators).result()
+        return np.frombuffer(ids, np.uint32), np.frombuffer(offsets, np.uint64).astype(np.int64)
+
+
 def _fastokens_tokenizer(vocab: int) -> Any:
-    # Parallelism is over parts of the corpus, one process each; threads inside would only compete with them.
+    # Parallelism is over parts of the corpus, one process each; threads inside would only compete with them: with two
+    # of them the engine took a third more processor time.
     os.environ.setdefault("RAYON_NUM_THREADS", "1")
+    os.environ.setdefault("FASTOKENS_BPE_THREADS", "1")
     import fastokens
 
     ranks = {symbol: rank for rank, symbol in enumerate([*symbols(vocab), SEPARATOR])}
-    separator = {"id": vocab - 1, "content": SEPARATOR, "special": True, "normalized": False}
-    separator |= {"single_word": False, "lstrip": False, "rstrip": False}
-    description = {
+    separator = {"id": SEPARATOR, "ids": [vocab - 1], "tokens": [SEPARATOR]}
+    description: dict[str, Any] = {
         "version": "1.0",
-        "added_tokens": [separator],
+        # None: a separator spelled out in a text is ordinary characters, and need not be looked for.
+        "added_tokens": [],
         "normalizer": None,
         "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
-        "post_processor": None,
+        # What follows each text if "special tokens" are asked for.
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": SEPARATOR, "type_id": 0}}],
+            "pair": [],
+            "special_tokens": {SEPARATOR: separator},
+        },
         "decoder": {"type": "ByteLevel"},
         "model": {"type": "BPE", "vocab": ranks, "merges": gpt2_merges()[: vocab - SMALLEST_VOCAB]},
     }

@@ -1,6 +1,8 @@
 """GPT-2's tokenizer, whole and cut, in both engines. Known ids: OpenAI's published GPT-2 encoder."""
 
 import json
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lmu_scaling.errors import ConfigError, TokensError
-from lmu_scaling.tokens.tokenizer import ENGINES, GPT2_VOCAB, SEPARATOR, Tokenizer, symbols
+from lmu_scaling.tokens.tokenizer import ENGINES, GPT2_VOCAB, SEPARATOR, Tokenizer, _FastEngine, symbols
 
+ROOT = Path(__file__).resolve().parents[2]
 VOCABS = (257, 300, 4096, GPT2_VOCAB)
 FAST = {vocab: Tokenizer(vocab, "fastokens") for vocab in VOCABS}
 ODD = ["", " ", "\n", "a\r\nb", " \t ", "it's WE'LL they've", "x" * 500, " " * 500 + "y", "1234567890", "\u00a0\u2003z"]
@@ -81,6 +84,58 @@ def test_a_batch_is_its_texts_one_after_the_other(engine):
     empty_ids, empty_offsets = tokenizer.encode_batch([])
     assert len(empty_ids) == 0
     assert empty_offsets.tolist() == [0]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_documents_are_their_ids_each_followed_by_the_separator(engine):
+    tokenizer = Tokenizer(1000, engine)
+    ids, offsets = tokenizer.encode_documents(ODD)
+    assert ids.dtype == np.dtype("<u2")
+    for i, text in enumerate(ODD):
+        assert ids[offsets[i] : offsets[i + 1]].tolist() == [*tokenizer.encode(text).tolist(), tokenizer.eot]
+    empty_ids, empty_offsets = tokenizer.encode_documents([])
+    assert len(empty_ids) == 0
+    assert empty_offsets.tolist() == [0]
+
+
+def test_the_fast_engine_forgets_its_words_and_gives_the_same_ids(monkeypatch):
+    """Its tables of words live and die with a thread: a thread may see so many characters and no more."""
+    monkeypatch.setattr(_FastEngine, "REFRESH_CHARACTERS", 1000)
+    tokenizer, threads = Tokenizer(1000, "fastokens"), set()
+    texts = [f"word{i} " * 100 for i in range(8)]
+    expected = [Tokenizer(1000).encode(text).tolist() for text in texts]
+    for text, ids in zip(texts, expected, strict=True):
+        assert tokenizer.encode(text).tolist() == ids
+        threads.add(tokenizer._fast._thread)
+    assert len(threads) == 4
+
+
+MEMORY = """
+import json, sys
+from benchmarks.harness import resident
+from lmu_scaling.tokens.tokenizer import Tokenizer
+tokenizer = Tokenizer(engine="fastokens")
+state, peaks = 1, []
+for batch in range(200):  # 100 MB of text, half of whose words are new
+    texts = []
+    for _ in range(50):
+        words = []
+        for _ in range(800):
+            state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
+            words.append(f"the {state >> 30:x}")
+        texts.append(" ".join(words))
+    tokenizer.encode_documents(texts)
+    if batch in (40, 199):
+        peaks.append(resident("VmHWM"))
+print(json.dumps(peaks))
+"""
+
+
+@pytest.mark.slow
+def test_the_fast_engines_memory_does_not_grow_with_the_text():
+    done = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True, cwd=ROOT)
+    early, late = json.loads(done.stdout)
+    assert late < 1.1 * early
 
 
 def test_identity_depends_on_the_mapping_and_not_on_the_engine():
