@@ -97,7 +97,8 @@ class _Lines:
             bad = [self._too_long(start)]
         else:
             start = 0
-        block, self.records = parse_lines(b"".join([*self.rest, data[start:end]]), self.name, self.records)
+        whole = b"".join([*self.rest, memoryview(data)[start:end]])
+        block, self.records = parse_lines(whole, self.name, self.records)
         block.bad[:0] = bad
         self.rest, self.held = [data[end:]], len(data) - end
         return block

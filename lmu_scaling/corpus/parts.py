@@ -91,33 +91,34 @@ class _Encoder:
         self.batches = self.proved = 0
 
     def encode(self, batch: Block) -> np.ndarray:
-        """The batch's kept documents as ids, each followed by the separator."""
-        data = [text.encode() for text in batch.texts]
-        sizes = [len(item) for item in data]
-        digests = [xxhash.xxh3_128_digest(item) for item in data]
-        del data
-        self.accounts.documents += len(sizes)
-        self.accounts.bytes += sum(sizes)
-        columns: list[list[Any]] = [batch.texts, batch.languages, [0] * len(sizes), sizes, digests]
-        columns = self._apply(self.before, columns)
-        self._prove(columns[0])
-        ids, offsets = self.tokenizer.encode_batch(columns[0])
-        columns[2] = np.diff(offsets).tolist()
-        columns.append(offsets[:-1].tolist())
-        columns = self._apply(self.after, columns)
-        texts, _, lengths, sizes, digests, starts = columns
-        self._sign(texts, lengths, sizes, digests)
-        return self._join(ids, starts, lengths)
+        """The batch's kept documents as ids (uint16), each followed by the separator."""
+        self.accounts.documents += len(batch.texts)
+        texts, languages = self._apply(self.before, [batch.texts, batch.languages])
+        self._prove(texts)
+        ids, offsets = self.tokenizer.encode_documents(texts)
+        lengths = np.diff(offsets).tolist()
+        if self.after:
+            places = list(range(len(texts)))
+            texts, _, places = self._apply(self.after, [texts, languages, places], [n - 1 for n in lengths])
+            ids = np.concatenate([ids[:0], *(ids[offsets[i] : offsets[i + 1]] for i in places)])
+            lengths = [lengths[i] for i in places]
+        self._sign(texts, lengths)
+        return ids
 
-    def _apply(self, filters: list[tuple[str, Keep]], columns: list[list[Any]]) -> list[list[Any]]:
+    def _apply(
+        self, filters: list[tuple[str, Keep]], columns: list[list[Any]], tokens: list[int] | None = None
+    ) -> list[list[Any]]:
+        """What the filters leave of columns (texts, languages, …); `tokens` counts without separators, if known."""
+        columns = [*columns, tokens or [0] * len(columns[0])]
         for name, keep in filters:
-            mask = [keep(text, language, n) for text, language, n in zip(*columns[:3], strict=True)]
-            lost = len(mask) - sum(mask)
-            size = sum(columns[3])
+            texts, languages, counts = columns[0], columns[1], columns[-1]
+            mask = [keep(text, language, n) for text, language, n in zip(texts, languages, counts, strict=True)]
+            lost = [] if all(mask) else [len(text.encode()) for text, kept in zip(texts, mask, strict=True) if not kept]
             if lost:
                 columns = [list(compress(column, mask)) for column in columns]
-            self.accounts.note_dropped(name, lost, size - sum(columns[3]))
-        return columns
+            self.accounts.bytes += sum(lost)
+            self.accounts.note_dropped(name, len(lost), sum(lost))
+        return columns[:-1]
 
     def _prove(self, texts: list[str]) -> None:
         if self.batches == 0:
@@ -132,24 +133,20 @@ class _Encoder:
         self.proved += self.tokenizer.prove(sample, "corpus part, sample of its documents")
         self.batches += 1
 
-    def _sign(self, texts: list[str], lengths: list[int], sizes: list[int], digests: list[bytes]) -> None:
-        self.digests += b"".join(digests)
+    def _sign(self, texts: list[str], lengths: list[int]) -> None:
+        # Cheap only after encoding: the engine leaves the UTF-8 form in the string, and `encode` copies it.
+        sizes = []
+        for text in texts:
+            data = text.encode()
+            sizes.append(len(data))
+            self.digests += xxhash.xxh3_128_digest(data)
         self.sizes.extend(sizes)
-        self.lengths.extend([length + 1 for length in lengths])
+        self.lengths.extend(lengths)
         self.accounts.kept_documents += len(sizes)
         self.accounts.kept_bytes += sum(sizes)
+        self.accounts.bytes += sum(sizes)
         if self.hasher is not None:
             self.hasher.add(texts)
-
-    def _join(self, ids: np.ndarray, starts: list[int], lengths: list[int]) -> np.ndarray:
-        out = np.empty(sum(lengths) + len(lengths), "<u2")
-        at, eot = 0, self.tokenizer.eot
-        for start, length in zip(starts, lengths, strict=True):
-            stop = at + length
-            out[at:stop] = ids[start : start + length]
-            out[stop] = eot
-            at = stop + 1
-        return out
 
     def signatures(self) -> dict[str, np.ndarray]:
         # Big-endian words of the canonical digest, so that the numbers are the same on every machine.
