@@ -4,14 +4,17 @@ import gzip
 import json
 import tarfile
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import zstandard
 
 from lmu_scaling.corpus import documents, members
 from lmu_scaling.corpus.parts import filter_part
 from lmu_scaling.corpus.sources import fetch
-from lmu_scaling.errors import CorpusError
+from lmu_scaling.errors import CorpusError, TokensError
 from lmu_scaling.runtime import read_json
+from lmu_scaling.tokens import tokenizer
 from tests.corpus_helpers import CATALOG, corpus_settings, json_lines, run_stages, token_settings, words, write_tar, zst
 
 GOOD = [words(i) for i in range(40)]
@@ -42,7 +45,6 @@ def filtered(tmp_path, path, **changes):
 
 
 def fetch_catalogued(settings, tmp_path):
-
     fetch(settings, CATALOG, tmp_path / "data", tmp_path / "source.json")
 
 
@@ -100,6 +102,57 @@ def test_a_truncated_stream_gives_its_whole_documents_and_is_counted(tmp_path, c
     counts = filtered(tmp_path, path)
     assert counts["bad"]["truncated"] == 1
     assert len(GOOD) * (keep - 0.1) < counts["kept_documents"] <= len(GOOD) * (keep + 0.01)
+
+
+def framed(compress):
+    """One frame per document, so that whole ones come out before the damage."""
+    return b"".join(compress(json_lines([text])) for text in GOOD)
+
+
+def damaged_parquet(path):
+    """A Parquet file whose listing is sound and whose first row group is not."""
+    pq.write_table(pa.table({"text": GOOD * 20}), path, row_group_size=400, compression="zstd", use_dictionary=False)
+    data = bytearray(path.read_bytes())
+    data[100:600] = bytes(500)
+    path.write_bytes(data)
+
+
+# What is wrong with a whole file → its name, and what makes it.
+BAD_FILES = {
+    "truncated": ("a.jsonl.zst", lambda path: path.write_bytes(framed(zst)[:-20])),
+    "truncated: gz": ("a.jsonl.gz", lambda path: path.write_bytes(framed(gzip.compress)[:-20])),
+    "format": ("a.jsonl.zst", lambda path: path.write_bytes(framed(zst) + b"no such thing" * 50)),
+    "format: gz": ("a.jsonl.gz", lambda path: path.write_bytes(framed(gzip.compress) + b"no such thing" * 50)),
+    "format: parquet": ("a.parquet", damaged_parquet),
+    "bomb": ("a.jsonl.zst", lambda path: path.write_bytes(framed(zst) + zst(bytes(200 << 20)))),
+    "too_long": ("a.jsonl.zst", lambda path: path.write_bytes(framed(zst) + zst(json_lines(["x" * (3 << 20)])))),
+    "utf8: txt": ("a.txt", lambda path: path.write_bytes(b"caf\xe9 au lait")),
+    "nul: txt": ("a.txt", lambda path: path.write_bytes(b"a\0b")),
+    "too_long: txt": ("a.txt", lambda path: path.write_bytes(b"x" * (3 << 20))),
+}
+
+
+@pytest.mark.parametrize("case", BAD_FILES)
+def test_a_bad_file_is_counted_once_and_what_is_sound_in_it_is_read(tmp_path, monkeypatch, case):
+    monkeypatch.setattr(members, "MAX_DOCUMENT_BYTES", 2 << 20)
+    name, write = BAD_FILES[case]
+    write(tmp_path / name)
+    counts = filtered(tmp_path, tmp_path / name)
+    assert counts["bad"] == {case.split(":")[0]: 1}
+    sound = {"truncated": 39, "truncated: gz": 39, "format: parquet": 400}
+    assert counts["kept_documents"] == sound.get(case, 0 if name == "a.txt" else len(GOOD))
+
+
+@pytest.mark.parametrize("case", BAD_FILES)
+def test_a_bad_file_stops_the_run_if_so_configured(tmp_path, monkeypatch, case):
+    monkeypatch.setattr(members, "MAX_DOCUMENT_BYTES", 2 << 20)
+    name, write = BAD_FILES[case]
+    write(tmp_path / name)
+    with pytest.raises(CorpusError) as error:
+        filtered(tmp_path, tmp_path / name, on_bad_document="stop")
+    assert len(str(error.value).splitlines()) == 3
+    assert name in error.value.where
+    nothing_half_written(tmp_path / "parts")
 
 
 def test_a_member_that_is_not_zst_is_counted_and_others_are_read(tmp_path):
@@ -196,6 +249,20 @@ def test_documents_beyond_the_limit_are_refused_whatever_the_format():
     block = documents.Block()
     block.add("x" * (documents.MAX_DOCUMENT_BYTES + 1), None, "here")
     assert [bad.reason for bad in block.bad] == ["too_long"]
+
+
+def test_a_fast_engine_that_disagrees_on_this_corpus_is_refused_before_anything_is_written(tmp_path, monkeypatch):
+    """The engine is given another vocabulary than the reference has."""
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(json_lines(GOOD))
+    settings = corpus_settings(path=str(path))
+    fetch_catalogued(settings, tmp_path)
+    real = tokenizer._FastEngine
+    monkeypatch.setattr(tokenizer, "_FastEngine", lambda vocab: real(vocab // 2))
+    with pytest.raises(TokensError, match="disagree on a sample of this corpus") as error:
+        filter_part(settings, token_settings(engine="fastokens"), tmp_path / "source.json", 0, tmp_path / "parts")
+    assert len(str(error.value).splitlines()) == 3
+    nothing_half_written(tmp_path / "parts")
 
 
 def test_too_many_bad_documents_stop_the_run_with_examples(tmp_path):

@@ -6,13 +6,17 @@ import threading
 import time
 from collections import namedtuple
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from lmu_scaling.corpus import download as module
 from lmu_scaling.corpus.download import Patience, download
 from lmu_scaling.errors import DiskFull, DownloadError
+from lmu_scaling.runtime import read_json
+from tests.corpus_helpers import corpus_settings, json_lines, run_stages, words, write_tar, zst
 
 DATA = np.random.default_rng(0).bytes(3_000_000)
 SHA256 = hashlib.sha256(DATA).hexdigest()
@@ -37,35 +41,47 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body) if length is None else length))
         if status == 206:
-            self.send_header("Content-Range", content_range or f"bytes {start}-{len(DATA) - 1}/{len(DATA)}")
+            self.send_header(
+                "Content-Range", content_range or f"bytes {start}-{len(self.server.data) - 1}/{len(self.server.data)}"
+            )
         self.end_headers()
         self.wfile.write(body)
 
     def honest(self, start, count):
-        self.reply(DATA[start:], 206 if start else 200, start)
+        self.reply(self.server.data[start:], 206 if start else 200, start)
 
     def breaks(self, start, count):
         """Sends a quarter of the file per request."""
-        self.reply(DATA[start : start + 800_000], 206 if start else 200, start, length=len(DATA) - start)
+        self.reply(
+            self.server.data[start : start + 800_000],
+            206 if start else 200,
+            start,
+            length=len(self.server.data) - start,
+        )
         self.close_connection = True
 
     def half(self, start, count):
         """Sends half of the file, whatever is asked, and calls it the whole."""
-        self.reply(DATA[: len(DATA) // 2])
+        self.reply(self.server.data[: len(self.server.data) // 2])
 
     def no_ranges(self, start, count):
         """Breaks off at first, then sends everything from the start although a range was asked for."""
-        self.reply(DATA[:1_000_000] if count == 1 else DATA, length=len(DATA))
+        self.reply(self.server.data[:1_000_000] if count == 1 else self.server.data, length=len(self.server.data))
         self.close_connection = True
 
     def never_whole(self, start, count):
-        self.reply(DATA[:1_000_000], length=len(DATA))
+        self.reply(self.server.data[:1_000_000], length=len(self.server.data))
         self.close_connection = True
 
     def wrong_range(self, start, count):
         if not start:
             return self.breaks(start, count)
-        self.reply(DATA[start - 7 :], 206, length=len(DATA) - start + 7, content_range=f"bytes {start - 7}-/*")
+        self.reply(
+            self.server.data[start - 7 :],
+            206,
+            length=len(self.server.data) - start + 7,
+            content_range=f"bytes {start - 7}-/*",
+        )
 
     def html(self, start, count):
         self.reply(b"<html>Sorry, we have moved</html>", kind="text/html; charset=utf-8")
@@ -74,12 +90,12 @@ class Handler(BaseHTTPRequestHandler):
         self.reply(b"<html>Sorry, we have moved</html>")
 
     def lies(self, start, count):
-        self.reply(bytes(len(DATA) - start), 206 if start else 200, start)
+        self.reply(bytes(len(self.server.data) - start), 206 if start else 200, start)
 
     def chatty(self, start, count):
         self.send_response(200)
         self.end_headers()
-        self.wfile.write(DATA + b"and more")
+        self.wfile.write(self.server.data + b"and more")
         self.close_connection = True
 
     def busy(self, start, count):
@@ -92,7 +108,7 @@ class Handler(BaseHTTPRequestHandler):
         self.reply(b"gone", 404)
 
     def stalls(self, start, count):
-        self.reply(DATA[:500_000], length=len(DATA))
+        self.reply(self.server.data[:500_000], length=len(self.server.data))
         self.server.release.wait(5)
         self.close_connection = True
 
@@ -103,7 +119,7 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def server():
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.requests, server.release = [], threading.Event()
+        server.requests, server.release, server.data = [], threading.Event(), DATA
         server.daemon_threads = True
         thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
         thread.start()
@@ -197,6 +213,33 @@ def test_free_space_is_checked_before_the_first_byte(server, tmp_path, monkeypat
     with pytest.raises(DiskFull, match=r"needs 3MB more, 1kB are free"):
         get(server, tmp_path, "honest")
     assert server.requests == []
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_disk_that_fills_up_during_the_transfer_is_explained(server, tmp_path):
+    """The partial file is a device that is full."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "file.tar.partial").symlink_to("/dev/full")
+    with pytest.raises(DiskFull, match="no space left") as error:
+        get(server, tmp_path, "honest")
+    assert "file.tar.partial" in error.value.where
+    assert not (tmp_path / "data" / "file.tar").exists()
+
+
+@pytest.mark.parametrize("behaviour", ["honest", "breaks", "html", "lies"])
+def test_a_catalogued_source_is_fetched_past_a_bad_mirror_and_becomes_shards(server, tmp_path, behaviour):
+    """The whole way, from the catalogue's mirrors to tokens."""
+    texts = [words(i) for i in range(60)]
+    server.data = write_tar(tmp_path / "their.tar", {"1.jsonl.zst": zst(json_lines(texts))}).read_bytes()
+    entry = {"kind": "download", "licence": "none", "citation": "none", "file": "file.tar", "size": len(server.data)}
+    entry |= {"sha256": hashlib.sha256(server.data).hexdigest()}
+    entry |= {"mirrors": [server.url(behaviour), server.url("honest")]}
+    catalog = tmp_path / "datasets.yaml"
+    catalog.write_text(yaml.safe_dump({"mine": entry}))
+    shards = run_stages(tmp_path, corpus_settings(source="mine"), catalog=catalog)
+    splits = read_json(shards / "manifest.json")["splits"].values()
+    assert sum(split["documents"] for split in splits) == len(texts)
+    assert (tmp_path / "data" / "mine" / "file.tar").read_bytes() == server.data
 
 
 def test_two_processes_do_not_write_the_same_file(server, tmp_path):

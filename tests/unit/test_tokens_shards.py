@@ -1,7 +1,10 @@
 """Shards: decoded they are the kept text, damage is noticed, and no interruption leaves anything half-written."""
 
+import io
 import os
 import random
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +21,7 @@ from lmu_scaling.corpus.decide import deduplicate
 from lmu_scaling.corpus.parts import filter_part
 from lmu_scaling.corpus.sources import fetch
 from lmu_scaling.corpus.split import SPLITS
-from lmu_scaling.errors import DiskFull, TokensError
+from lmu_scaling.errors import CorpusError, DiskFull, TokensError
 from lmu_scaling.runtime import read_json
 from lmu_scaling.tokens.inspect import inspect
 from lmu_scaling.tokens.manifest import write_manifest
@@ -27,6 +30,7 @@ from lmu_scaling.tokens.store import TokenStore
 from lmu_scaling.tokens.tokenizer import Tokenizer
 from tests.corpus_helpers import CATALOG, corpus_settings, json_lines, run_stages, token_settings, words, write_tar, zst
 
+ROOT = Path(__file__).resolve().parents[2]
 TOKENIZERS = {vocab: Tokenizer(vocab) for vocab in (300, 50257)}
 documents = st.text(
     alphabet=st.characters(blacklist_categories=("Cs",), blacklist_characters="\0"), min_size=1, max_size=60
@@ -128,6 +132,71 @@ def test_a_full_disk_while_writing_leaves_nothing_and_says_so(tmp_path, monkeypa
     assert {p: p.read_bytes() for p in folder.iterdir()} == before, "the old files stay, nothing is half-written"
 
 
+def test_a_part_that_was_cut_after_the_decisions_is_refused(shards, tmp_path):
+    part = tmp_path / "corpus" / "parts" / "00000.tokens.bin"
+    part.write_bytes(part.read_bytes()[:-2])
+    before = everything(tmp_path)
+    with pytest.raises(CorpusError, match="does not fit to the decisions"):
+        tokenise_part(corpus_settings(), token_settings(), tmp_path / "corpus", part.parent, 0, tmp_path / "tokens")
+    assert everything(tmp_path) == before
+
+
+def test_a_disk_that_changes_what_is_written_is_noticed(shards, tmp_path, monkeypatch):
+    """Every file that is written loses a bit on its way."""
+    from lmu_scaling import runtime
+
+    real = open
+
+    class Lossy(io.FileIO):
+        def write(self, data):
+            return super().write(bytes([data[0] ^ 1]) + bytes(data[1:]))
+
+    monkeypatch.setattr(
+        runtime,
+        "open",
+        lambda file, mode, **rest: Lossy(file, "w") if mode == "wb" else real(file, mode, **rest),
+        raising=False,
+    )
+    with pytest.raises(TokensError, match="what was read back is not what was written"):
+        tokenise_part(
+            corpus_settings(), token_settings(), tmp_path / "corpus", tmp_path / "corpus" / "parts", 0, tmp_path / "new"
+        )
+
+
+FILL = """
+from pathlib import Path
+from lmu_scaling.errors import DiskFull
+from lmu_scaling.tokens.shards import tokenise_part
+from tests.corpus_helpers import corpus_settings, token_settings
+root, out = Path({root!r}), Path({out!r})
+try:
+    tokenise_part(corpus_settings(), token_settings(), root / "corpus", root / "corpus" / "parts", 0, out)
+except DiskFull as error:
+    print(len(str(error).splitlines()), sorted(p.name for p in out.iterdir()))
+"""
+
+
+def can_mount():
+    command = ["unshare", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"]
+    return shutil.which("unshare") and subprocess.run(command, capture_output=True).returncode == 0
+
+
+@pytest.mark.skipif(not can_mount(), reason="needs a name space in which a small disk can be mounted")
+def test_a_disk_that_is_full_while_a_shard_is_written_leaves_nothing_of_it(tmp_path):
+    """A real file system of 64 KiB, and a shard of 200 KiB."""
+    path, out = tmp_path / "a.jsonl", tmp_path / "disk"
+    path.write_bytes(json_lines([words(i, 600) for i in range(80)]))
+    run_stages(tmp_path, corpus_settings(path=str(path)))
+    assert (tmp_path / "tokens" / "00000.train.bin").stat().st_size > 100_000
+    out.mkdir()
+    script = f'mount -t tmpfs -o size=64k none {shlex.quote(str(out))} && exec {sys.executable} -c "$0"'
+    command = ["unshare", "--map-root-user", "--mount", "sh", "-c", script]
+    done = subprocess.run(
+        [*command, FILL.format(root=str(tmp_path), out=str(out))], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "3 []\n"
+
+
 @given(st.permutations(range(4)), st.integers(1, 4))
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_shards_are_byte_identical_whatever_the_order_and_number_of_workers(tmp_path_factory, order, workers):
@@ -175,7 +244,7 @@ def test_killed_at_random_moments_and_run_again_the_shards_are_byte_identical(tm
 
     def start(root):
         code = SCRIPT.format(root=str(root), path=str(path))
-        environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
         return subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=subprocess.DEVNULL)
 
     begun = time.monotonic()
