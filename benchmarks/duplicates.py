@@ -1,6 +1,6 @@
 """Memory and time of the global decisions (duplicates, subsample) at OpenWebText2's 17 million documents.
 
-    python benchmarks/duplicates.py --documents 1000000 17000000 --scratch data/synthetic
+    python -m benchmarks.duplicates --documents 1000000 4000000 17000000 --scratch benchmarks/.cache
 
 The parts' signature files are made of random numbers with planted copies (3 % exact, 3 % near: 10 % of the MinHash
 values differ), which cost the same as real ones; then `deduplicate` runs in a process of its own on them.
@@ -11,14 +11,14 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from data import ROOT, SPLIT, machine, run, verb
 
-sys.path.insert(0, str(ROOT))
+from benchmarks.data import SPLIT, run, verb
+from benchmarks.harness import publish, table
 from lmu_scaling.corpus.layout import part_files
 from lmu_scaling.corpus.minhash import band_name, bands_and_rows
 
@@ -33,7 +33,7 @@ def make_parts(folder: Path, documents: int, parts: int) -> None:
     bands, rows = bands_and_rows(NEAR["threshold"], NEAR["permutations"])
     for part in range(parts):
         rng = np.random.default_rng(part)
-        n = documents * (part + 1) // parts - documents * part // parts
+        n = sizes(documents, parts)[part]
         hashes = rng.integers(0, 2**64, (n, 2), dtype=np.uint64)
         values = rng.integers(0, 2**32, (n, bands * rows), dtype=np.uint32)
         copies = int(n * COPIES)
@@ -60,41 +60,45 @@ def decide(root: Path, parts: int, filters: list[dict], target: int) -> dict:
     return facts | {row["filter"]: row["dropped_documents"] for row in rows}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--documents", type=int, nargs="+", default=[1_000_000, 17_000_000])
-    parser.add_argument("--parts", type=int, default=64)
-    parser.add_argument("--scratch", type=Path, required=True)
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "duplicates.json")
-    args = parser.parse_args()
-    rows = []
-    for documents in args.documents:
-        root = Path(tempfile.mkdtemp(dir=args.scratch)).resolve()
-        try:
-            make_parts(root / "parts", documents, args.parts)
-            disk = sum(p.stat().st_size for p in (root / "parts").iterdir())
-            for filters in ([EXACT], [EXACT, NEAR]):
-                facts = decide(root, args.parts, filters, documents * 500)
-                row = {"documents": documents, "filters": " + ".join(f["name"] for f in filters)}
-                row |= {"peak_mb": round(facts["rss"] / 1e6), "bytes_per_document": round(facts["rss"] / documents)}
-                row |= {
-                    "cpu_s": round(facts["cpu"], 1),
-                    "wall_s": round(facts["wall"], 1),
-                    "signatures_gb": round(disk / 1e9, 2),
-                }
-                row |= {"exact_found": facts["exact_duplicates"], "near_found": facts.get("near_duplicates")}
-                rows.append(row | {"planted_each": sum(int(n * COPIES) for n in sizes(documents, args.parts))})
-                print(rows[-1], flush=True)
-        finally:
-            shutil.rmtree(root)
-    notes = ["random signatures with planted copies; peak memory of the process that decides"]
-    result = {"title": "Duplicates at the size of OpenWebText2", "columns": list(rows[0]), "rows": rows, "notes": notes}
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(json.dumps(result | {"machine": machine()}, indent=2) + "\n")
+COLUMNS = ["documents", "filters", "peak MB", "bytes per document", "CPU s", "wall s", "signatures GB"]
+COLUMNS += ["exact found", "near found", "planted of each"]
+NOTES = [
+    "`python -m benchmarks.duplicates`: random signatures with planted copies; memory of the process that decides",
+    "near copies differ in 10 % of their MinHash values; a few of them fall below the threshold by chance",
+]
+
+
+def measure(documents: int, parts: int, scratch: Path) -> list[list[Any]]:
+    """One row with exact duplicates alone, one with near duplicates too."""
+    root = Path(tempfile.mkdtemp(dir=scratch)).resolve()
+    rows: list[list[Any]] = []
+    try:
+        make_parts(root / "parts", documents, parts)
+        disk = sum(p.stat().st_size for p in (root / "parts").iterdir())
+        for filters in ([EXACT], [EXACT, NEAR]):
+            facts = decide(root, parts, filters, documents * 500)
+            row = [documents, " + ".join(f["name"] for f in filters), facts["rss"] / 1e6, facts["rss"] / documents]
+            row += [facts["cpu"], facts["wall"], disk / 1e9, facts["exact_duplicates"], facts.get("near_duplicates")]
+            rows.append([*row, sum(int(n * COPIES) for n in sizes(documents, parts))])
+            print(rows[-1], flush=True)
+    finally:
+        shutil.rmtree(root)
+    return rows
 
 
 def sizes(documents: int, parts: int) -> list[int]:
     return [documents * (i + 1) // parts - documents * i // parts for i in range(parts)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--documents", type=int, nargs="+", default=[1_000_000, 4_000_000, 17_000_000])
+    parser.add_argument("--parts", type=int, default=64)
+    parser.add_argument("--scratch", type=Path, required=True)
+    args = parser.parse_args()
+    args.scratch.mkdir(parents=True, exist_ok=True)
+    rows = [row for documents in args.documents for row in measure(documents, args.parts, args.scratch)]
+    publish("duplicates", [table("Duplicates at the size of OpenWebText2", COLUMNS, rows, NOTES)])
 
 
 if __name__ == "__main__":
