@@ -368,6 +368,7 @@ def run(
         for role, key, paths in (("input", "read", read), ("output", "wrote", wrote)):
             if found := [*paths, *extra.pop(key, [])]:
                 groups[role][key] = _paths(found)
+        known = extra.pop("sha256_of", {})
         write_manifest(
             manifest,
             verb=entry.name,
@@ -378,6 +379,7 @@ def run(
             code=code,
             command=command,
             facts=extra,
+            known=known,
         )
 
 

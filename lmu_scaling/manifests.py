@@ -18,7 +18,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +45,12 @@ def write_manifest(
     code: str,
     command: Sequence[str] | None = None,
     facts: dict[str, Any] | None = None,
+    known: Mapping[str, str] | None = None,
 ) -> None:
-    """Record a job. `seconds` comes from a monotonic clock: a clock that is set back makes no negative duration."""
+    """Record a job. `seconds` comes from a monotonic clock: a clock that is set back makes no negative duration.
+
+    `known` has the sha256 of outputs that the job hashed itself while it wrote them, and then read back.
+    """
     path = Path(path)
     write_sealed(
         path,
@@ -62,8 +66,8 @@ def write_manifest(
                 "started": utc(started),
                 "ended": utc(started + seconds),
                 "seconds": round(seconds, 3),
-                "inputs": _digests(inputs, path),
-                "outputs": _digests(outputs, path),
+                "inputs": _digests(inputs, path, {}),
+                "outputs": _digests(outputs, path, known or {}),
                 **(facts or {}),
             }
         ),
@@ -104,12 +108,15 @@ def read_sealed(path: str | Path) -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------------------------------------------------- digests
-def _digests(groups: dict[str, list[Path]], manifest: Path) -> dict[str, list[dict[str, Any]]]:
-    return {name: [digest(path, manifest) for path in paths if path.is_file()] for name, paths in groups.items()}
+def _digests(
+    groups: dict[str, list[Path]], manifest: Path, known: Mapping[str, str]
+) -> dict[str, list[dict[str, Any]]]:
+    return {name: [digest(path, manifest, known) for path in paths if path.is_file()] for name, paths in groups.items()}
 
 
-def digest(path: Path, manifest: Path) -> dict[str, Any]:
-    return {**locate(path, manifest), "bytes": path.stat().st_size, "sha256": sha256_file(path)}
+def digest(path: Path, manifest: Path, known: Mapping[str, str] | None = None) -> dict[str, Any]:
+    sha256 = (known or {}).get(str(path)) or sha256_file(path)
+    return {**locate(path, manifest), "bytes": path.stat().st_size, "sha256": sha256}
 
 
 def locate(path: Path, manifest: Path) -> dict[str, str]:

@@ -62,7 +62,8 @@ def tokenise_part(settings: Any, tokens: Any, corpus: Path, parts: Path, part: i
     with atomic_write(Path(out) / counts_name(part), "wb") as file:
         np.save(file, counts.astype(np.uint32))
     write_json(Path(out) / f"{part:05d}.json", {"part": part, "vocab": tokens.vocab, "shards": facts})
-    return {fact["split"]: fact["tokens"] for fact in facts}
+    hashed = {str(Path(out) / fact["file"]): fact["sha256"] for fact in facts}
+    return {fact["split"]: fact["tokens"] for fact in facts} | {"sha256_of": hashed}
 
 
 def _write_shard(path: Path, source: Path, runs: list[tuple[int, int]], counts: np.ndarray) -> str:

@@ -1,6 +1,7 @@
 """Shards: decoded they are the kept text, damage is noticed, and no interruption leaves anything half-written."""
 
 import io
+import json
 import os
 import random
 import shlex
@@ -17,12 +18,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lmu_scaling.cli import main
 from lmu_scaling.corpus.decide import deduplicate
 from lmu_scaling.corpus.parts import filter_part
 from lmu_scaling.corpus.sources import fetch
 from lmu_scaling.corpus.split import SPLITS
 from lmu_scaling.errors import CorpusError, DiskFull, TokensError
-from lmu_scaling.runtime import read_json
+from lmu_scaling.runtime import read_json, sha256_file
 from lmu_scaling.tokens.inspect import inspect
 from lmu_scaling.tokens.manifest import write_manifest
 from lmu_scaling.tokens.shards import tokenise_part
@@ -130,6 +132,19 @@ def test_a_full_disk_while_writing_leaves_nothing_and_says_so(tmp_path, monkeypa
         again[stage]()
     assert name in error.value.where
     assert {p: p.read_bytes() for p in folder.iterdir()} == before, "the old files stay, nothing is half-written"
+
+
+def test_the_jobs_manifest_has_the_shards_checksums(shards, tmp_path):
+    """The job hashes shards while it writes them; its manifest must say what is on the disk."""
+    corpus, made = tmp_path / "corpus", [shards / f"00000.{split}.bin" for split in SPLITS]
+    split = {"split": {"train": 0.8, "validation": 0.1, "test": 0.1}}
+    flags = ["--settings", json.dumps(split), "--tokens", json.dumps(vars(token_settings())), "--part", "0"]
+    flags += ["--corpus", corpus, "--parts", corpus / "parts", "--out", shards, "--wrote", *made]
+    manifest = shards / "00000.manifest.json"
+    assert main(["tokenise", *map(str, flags), "--code", "c0de", "--manifest", str(manifest)]) == 0
+    outputs = {entry["path"]: entry["sha256"] for entry in read_json(manifest)["outputs"]["wrote"]}
+    assert outputs == {path.name: sha256_file(path) for path in made}
+    assert "sha256_of" not in read_json(manifest)
 
 
 def test_a_part_that_was_cut_after_the_decisions_is_refused(shards, tmp_path):
