@@ -143,6 +143,11 @@ def signature_bytes(config: Config, data: Data) -> int:
     return data.documents * (24 + 4 * near)
 
 
+def deduplicate_mb(data: Data) -> int:
+    """Memory of the job that compares documents: 80 bytes each at 17 million; twice that again for candidate pairs."""
+    return 1000 + math.ceil(240 * data.documents / MB)
+
+
 def evaluated_sequences(config: Config, data: Data) -> int:
     """Of validation and test together."""
     shares = (config.corpus.split.validation, config.corpus.split.test)

@@ -135,7 +135,7 @@ def _data_rows(config: Config, data: estimate.Data, home: Path) -> list[Row]:
     for rule, total in seconds.items():
         jobs = parts if rule in ("filter", "tokenise") else 1
         tokens = data.tokens if rule == "filter" else data.kept_tokens if rule == "tokenise" else 0
-        memory = 2000 if rule != "deduplicate" else 1000 + 2 * estimate.signature_bytes(config, data) // estimate.MB
+        memory = estimate.deduplicate_mb(data) if rule == "deduplicate" else 2000
         row = Row(stage.get(rule, "tokens"), rule, jobs, made[rule], tokens, 0.0, total, total / jobs, memory)
         rows.append(row)
     return rows

@@ -66,7 +66,7 @@ class Needs:
         return _minutes(self.data.text_bytes / jobs / TEXT_PER_SECOND[rule])
 
     def deduplicate_mb(self) -> int:
-        return 1000 + math.ceil(2 * estimate.signature_bytes(self.config, self.data) / estimate.MB)
+        return estimate.deduplicate_mb(self.data)
 
     @functools.cached_property
     def data(self) -> estimate.Data:
