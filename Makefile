@@ -22,7 +22,7 @@ help:
 	@echo "make schema       export the configuration's JSON schema"
 
 run: $(VENV)/.runtime
-	@snakemake --cores $(CORES)
+	@snakemake --cores $(CORES) --quiet host reason rules
 	@python -m lmu_scaling where-to-look
 
 plan audit: $(VENV)/.runtime
