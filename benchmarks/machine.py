@@ -36,13 +36,17 @@ def settle(args: argparse.Namespace, rounds: int = 7, quick_rounds: int = 3) -> 
     """Decide threads, clock and rounds, once, before the benchmark itself raises the load."""
     import torch
 
-    quiet = is_quiet()
-    args.threads = args.threads or ((os.cpu_count() or 1) if quiet else 1)
-    args.clock = ("wall" if quiet or args.threads > 1 else "cpu") if args.clock == "auto" else args.clock
+    args.threads, args.clock = threads_and_clock(args)
     args.rounds = args.rounds or (quick_rounds if args.quick else rounds)
     torch.set_num_threads(args.threads)
     machine(args.clock)
     return args
+
+
+def threads_and_clock(args: argparse.Namespace) -> tuple[int, str]:
+    threads = args.threads or ((os.cpu_count() or 1) if is_quiet() else 1)
+    clock = "wall" if is_quiet() or threads > 1 else "cpu"
+    return threads, clock if args.clock == "auto" else args.clock
 
 
 def is_quiet() -> bool:
