@@ -56,11 +56,13 @@ class Verdict:
     def word(self) -> str:
         if not all(map(self.bar.met, self.values)):
             return "missed"
-        return "met" if len(self.values) >= self.bar.numbers else "not measured"
+        if len(self.values) < self.bar.numbers:
+            return "in part" if self.values else "not measured"
+        return "met"
 
 
 def judge(tables: list[dict[str, Any]], bars: dict[str, Bar] = BARS) -> dict[str, Verdict]:
-    """A verdict on each bar from all cells that name it; one miss is a miss, too few numbers are no verdict."""
+    """A verdict on each bar from all cells that name it; one miss is a miss, too few numbers do not make it met."""
     found: dict[str, list[float]] = {name: [] for name in bars}
     for table in tables:
         for row in table["rows"]:

@@ -30,7 +30,7 @@ def draw_all(chapters: dict[str, list[Table]], folder: Path) -> list[tuple[Path,
             if drawn is not None:
                 path = folder / f"performance_{name}.png"
                 save_png(drawn[0], path)
-                found.append((path, drawn[1]))
+                found.append((path, drawn[1].strip()))
     return found
 
 
@@ -42,12 +42,12 @@ def save_png(figure: Figure, path: Path) -> None:
 
 def layer(tables: dict[str, Table]) -> tuple[Figure, str] | None:
     """Tokens per second of every form at every size, with quartiles; ours in colour."""
-    if SPEED not in tables:
+    table = tables.get(SPEED)
+    if table is None or not any(is_cell(entry) for row in table["rows"] for entry in row):
         return None
-    table = tables[SPEED]
     sizes = [name for name in table["columns"][1:] if name in MARKERS]
     rows = [row for row in table["rows"] if is_cell(row[1])]
-    figure = style.Look().figure(2, 0.7 + 0.24 * len(rows))
+    figure = style.Look().figure(2, 0.9 + 0.24 * len(rows))
     axes = figure.subplots()
     axes.set_xscale("log")
     for height, row in enumerate(reversed(rows)):
@@ -60,8 +60,8 @@ def layer(tables: dict[str, Table]) -> tuple[Figure, str] | None:
     axes.set_yticks(range(len(rows)), [row[0] for row in reversed(rows)])
     axes.set_ylim(-0.6, len(rows) - 0.4)
     for size in sizes:
-        axes.plot([], [], MARKERS[size], color=style.INK, label=size)
-    axes.legend(loc="lower right", ncols=len(sizes))
+        axes.plot([], [], MARKERS[size], color=style.INK, label=f"size {size}")
+    figure.legend(loc="outside upper center", ncols=len(sizes))
     log_axis(axes.xaxis, "Tokens per second, forward and backward", si)
     caption = f"Speed of the LMU layer by form at sizes {', '.join(sizes)} (medians and quartiles); ours in colour."
     return figure, caption

@@ -28,6 +28,12 @@ SECTIONS = {
     "growth": "Growth",
     "whole": "The whole run",
 }
+LEFT = {  # for sections that store none
+    "data": data_bars.left,
+    "duplicates": lambda tables: (
+        "signatures on disk cost more than memory; they could be compressed, or written as bands."
+    ),
+}
 HEAD = """# Performance
 
 Made by `make bench` from `benchmarks/results.json`; `python -m benchmarks.<section>` measures one section again.
@@ -44,7 +50,8 @@ def build(results: Path, page: Path) -> str:
     parts = [HEAD, summary(judge(every), worse(every)), *pictures(chapters, page)]
     for name, tables in chapters.items():
         if tables:
-            parts.append(chapter(SECTIONS[name], tables, sections[name]))
+            left = sections[name].get("left") or LEFT.get(name, lambda _: "")(tables)
+            parts.append(chapter(SECTIONS[name], tables, left, sections[name].get("measured", "")))
         else:
             parts.append(f"## {SECTIONS[name]}\n\nNot measured yet.\n")
     return "\n".join(parts)
@@ -61,9 +68,11 @@ def tables_of(name: str, sections: dict[str, Any]) -> list[Table]:
 
 def summary(verdicts: dict[str, Verdict], declined: list[str]) -> str:
     missed = [entry for entry in verdicts.values() if entry.word == "missed"]
-    lines = [f"**Missed:** {line_of(entry)}  " for entry in missed] or ["**All bars that were measured are met.**"]
-    if absent := [entry.bar.words for entry in verdicts.values() if entry.word == "not measured"]:
-        lines += ["", "Not measured, or not at every size: " + "; ".join(absent) + "."]
+    unsure = sum(entry.word in ("in part", "not measured") for entry in verdicts.values())
+    met = "**All bars that were measured are met.**" if unsure else "**All bars are met.**"
+    lines = [f"**Missed:** {line_of(entry)}  " for entry in missed] or [met]
+    if unsure:
+        lines += ["", f"{unsure} of {len(verdicts)} bars were not measured, or not at every size: see the table."]
     if declined:
         lines += ["", "Worse than when last stored: " + "; ".join(declined) + "."]
     lines += ["", "| bar | limit | measured | verdict |", "|---|---|---|---|"]
@@ -94,20 +103,21 @@ def worse(tables: list[Table]) -> list[str]:
 def pictures(chapters: dict[str, list[Table]], page: Path) -> list[str]:
     """Draw what can be drawn; the links are relative to the page."""
     folder = page.parent / "figures"
-    return [f"![{caption}](figures/{path.name})\n\n{caption}\n" for path, caption in figures.draw_all(chapters, folder)]
+    drawn = figures.draw_all(chapters, folder)
+    return [f"![{caption.partition('.')[0]}](figures/{path.name})\n\n{caption}\n" for path, caption in drawn]
 
 
 # Chapters ------------------------------------------------------------------------------------------------------------
 
 
-def chapter(title: str, tables: list[Table], section: dict[str, Any]) -> str:
+def chapter(title: str, tables: list[Table], left: str, measured: str) -> str:
     machines = [table.get("machine") or {} for table in tables]
     shared = machines[-1] if all(machine == machines[-1] for machine in machines if machine) else None
     parts = [f"## {title}\n"]
     parts += [render(table | {"machine": None} if shared else table, level=3) for table in tables]
-    if section.get("left"):
-        parts.append(f"**Left on the table:** {section['left']}\n")
-    facts = [f"measured {section['measured']}"] if section.get("measured") else []
+    if left:
+        parts.append(f"**Left on the table:** {left}\n")
+    facts = [f"measured {measured}"] if measured else []
     facts += [machine_line(shared)] if shared else []
     return "\n".join([*parts, *([f"*{'; '.join(facts)}*\n"] if facts else [])])
 
