@@ -60,7 +60,8 @@ def figures_table(args: argparse.Namespace, root: Path) -> Table:
         )
         for name in modules("figure")
     }
-    timings = harness.interleaved(works, rounds=min(args.rounds, 3), clock=CLOCKS[args.clock])
+    rounds, warm = (1, 0) if args.quick else (min(args.rounds, 3), 1)
+    timings = harness.interleaved(works, rounds=rounds, warm=warm, clock=CLOCKS[args.clock])
     rows = [[name, harness.seconds(timing)] for name, timing in timings.items()]
     whole = tuple(map(sum, zip(*(timing.seconds for timing in timings.values()), strict=True)))
     rows.append(["all figures", harness.seconds(harness.Timing(whole))])

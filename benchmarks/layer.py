@@ -168,11 +168,12 @@ def main() -> None:
     parser.add_argument("--no-keras", dest="keras", action="store_false")
     args = settle(parser.parse_args())
     args.versions = {}
-    if args.quick:
-        args.sizes, args.keras = ["S"], False
+    fast: tuple[str, ...] = ()
+    if args.quick:  # torch.compile alone would take half a minute
+        args.sizes, args.keras, fast = ["S"], False, (NAIVE, CHANNEL, EAGER, TORCH, OURS, OURS_AGAIN)
     ordinary = measure(args, "both", only=(NAIVE, CHANNEL, EAGER, OURS), keras=False)
     harness.keep_freed_memory()
-    both, forward = measure(args, "both"), measure(args, "forward")
+    both, forward = measure(args, "both", fast), measure(args, "forward", fast)
     fair = "Forward and backward, freed memory kept on all sides: the bars are judged here."
     plain = "The same in an ordinary process, where large blocks go back to the system and come back as fresh pages."
     tables = [
