@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import store
+from benchmarks import data_bars, store
 from benchmarks.machine import CLOCKS, machine
 from lmu_scaling.analysis.complexity import keep_freed_memory
 
@@ -150,6 +150,8 @@ def publish(name: str, tables: list[store.Table], left: str = "", quick: bool = 
     from benchmarks.report import render
 
     path = store.QUICK if quick else store.RESULTS
+    if name == "data":
+        tables = [*data_bars.tables(tables), *tables]
     for entry in store.merge(name, tables, left, path):
         print(render(entry), flush=True)
     return path

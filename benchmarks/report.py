@@ -16,6 +16,7 @@ from benchmarks.store import Cell, Table, is_cell
 from lmu_scaling.runtime import atomic_write
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
+SHOWN = 8  # numbers that got worse, in the first lines
 QUICK_PAGE = store.QUICK.with_suffix(".md")
 SECTIONS = {
     "layer": "Layer",
@@ -34,6 +35,7 @@ LEFT = {  # for sections that store none
         "signatures on disk cost more than memory; they could be compressed, or written as bands."
     ),
 }
+MACHINE = ("processor", "cores", "memory_gb", "threads", "clock", "load", "sgemm_gflops", "fft_gflops")
 HEAD = """# Performance
 
 Made by `make bench` from `benchmarks/results.json`; `python -m benchmarks.<section>` measures one section again.
@@ -45,7 +47,7 @@ between the quartiles of the rounds; ▼ marks a number that got worse by more t
 
 def build(results: Path, page: Path) -> str:
     sections = store.load(results)
-    chapters = {name: tables_of(name, sections) for name in SECTIONS}
+    chapters = {name: sections.get(name, {}).get("tables", []) for name in SECTIONS}
     every = [table for tables in chapters.values() for table in tables]
     parts = [HEAD, summary(judge(every), worse(every)), *pictures(chapters, page)]
     for name, tables in chapters.items():
@@ -55,12 +57,6 @@ def build(results: Path, page: Path) -> str:
         else:
             parts.append(f"## {SECTIONS[name]}\n\nNot measured yet.\n")
     return "\n".join(parts)
-
-
-def tables_of(name: str, sections: dict[str, Any]) -> list[Table]:
-    """The stored tables; for the data stages also their comparison with the bars."""
-    tables = sections.get(name, {}).get("tables", [])
-    return [*data_bars.tables(tables), *tables] if name == "data" else tables
 
 
 # The first lines -----------------------------------------------------------------------------------------------------
@@ -74,7 +70,8 @@ def summary(verdicts: dict[str, Verdict], declined: list[str]) -> str:
     if unsure:
         lines += ["", f"{unsure} of {len(verdicts)} bars were not measured, or not at every size: see the table."]
     if declined:
-        lines += ["", "Worse than when last stored: " + "; ".join(declined) + "."]
+        more = f"; and {len(declined) - SHOWN} more, marked ▼ below" if len(declined) > SHOWN else ""
+        lines += ["", f"Worse than when last stored: {'; '.join(declined[:SHOWN])}{more}."]
     lines += ["", "| bar | limit | measured | verdict |", "|---|---|---|---|"]
     for entry in verdicts.values():
         values = ", ".join(amount(value, entry.bar.unit) for value in entry.values) or "–"
@@ -136,7 +133,9 @@ def render(table: Table, level: int = 2) -> str:
 
 
 def machine_line(machine: dict[str, Any]) -> str:
-    return ", ".join(f"{key.replace('_', ' ')} {show(value)}" for key, value in machine.items())
+    first = [key for key in MACHINE if key in machine]
+    order = [*first, *(key for key in machine if key not in first)]
+    return ", ".join(f"{key.replace('_', ' ')} {show(machine[key])}" for key in order)
 
 
 # Numbers as text -----------------------------------------------------------------------------------------------------

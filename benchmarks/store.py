@@ -11,12 +11,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from benchmarks.machine import QUIET
 from lmu_scaling.runtime import read_json, write_json
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results.json"
 QUICK = HERE / ".cache" / "quick.json"
-LEAST_SPREAD = 0.02  # a change below 2 % is no news, however steady the rounds were
+LEAST_SPREAD = 0.03  # a change below 3 % is no news, however steady the rounds were
+SINGLE_SPREAD = 0.10  # of a number that was measured once
 COMPARABLE = ("processor", "cores", "threads", "clock")
 
 Cell = dict[str, Any]
@@ -74,20 +76,29 @@ def cells(table: Table) -> dict[tuple[str, ...], Cell]:
 
 
 def mark(table: Table, before: list[Table]) -> None:
-    """Give cells that got worse the value they had; only numbers of one kind of machine are compared."""
+    """Give cells that got worse the value they had.
+
+    Only numbers of one kind of machine are compared, and only ratios if other work shared it.
+    """
     for old in before:
         if old["title"] == table["title"] and _same_conditions(old, table):
-            known = cells(old)
+            known, quiet = cells(old), _is_quiet(old) and _is_quiet(table)
             for key, entry in cells(table).items():
-                if key in known and got_worse(entry, known[key]):
+                if key in known and (quiet or entry["unit"] == "×") and got_worse(entry, known[key]):
                     entry["was"] = known[key]["value"]
 
 
 def got_worse(new: Cell, old: Cell) -> bool:
-    spread = max(new["high"] - new["low"], old["high"] - old["low"], LEAST_SPREAD * abs(old["value"]))
+    measured = max(new["high"] - new["low"], old["high"] - old["low"])
+    least = LEAST_SPREAD if measured else SINGLE_SPREAD
+    spread = max(measured, least * abs(old["value"]))
     loss = old["value"] - new["value"] if new["better"] == "higher" else new["value"] - old["value"]
     return loss > spread
 
 
 def _same_conditions(old: Table, new: Table) -> bool:
-    return all(old.get("machine", {}).get(key) == new.get("machine", {}).get(key) for key in COMPARABLE)
+    return all((old.get("machine") or {}).get(key) == (new.get("machine") or {}).get(key) for key in COMPARABLE)
+
+
+def _is_quiet(table: Table) -> bool:
+    return (table.get("machine") or {}).get("load", 0) < QUIET

@@ -89,9 +89,9 @@ def test_a_ratio_is_taken_round_by_round():
 
 
 # ------------------------------------------------------------------------------------------- one file, many sections
-def table(value, low=None, high=None, title="T", better="higher", threads=1, **more):
+def table(value, low=None, high=None, title="T", better="higher", threads=1, load=0.5, **more):
     rows = [["a", cell(value, low, high, better=better, **more)]]
-    conditions = {"processor": "p", "cores": 2, "threads": threads, "clock": "wall"}
+    conditions = {"processor": "p", "cores": 2, "threads": threads, "clock": "wall", "load": load}
     return {"title": title, "columns": ["what", "x"], "rows": rows, "notes": [], "machine": conditions}
 
 
@@ -114,11 +114,14 @@ def test_a_section_is_replaced_and_the_others_stay(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "was"),
     [
-        ({"value": 100.0}, {"value": 90.0}, 100.0),
-        ({"value": 100.0}, {"value": 110.0}, None),
-        ({"value": 100.0}, {"value": 99.0}, None),  # less than two per cent
+        ({"value": 100.0}, {"value": 85.0}, 100.0),
+        ({"value": 100.0}, {"value": 120.0}, None),
+        ({"value": 100.0}, {"value": 95.0}, None),  # measured once: less than ten per cent is no news
+        ({"value": 100.0, "low": 99.0, "high": 101.0}, {"value": 95.0}, 100.0),
         ({"value": 100.0, "low": 90.0, "high": 110.0}, {"value": 85.0}, None),  # within the spread
-        ({"value": 100.0}, {"value": 110.0, "better": "lower"}, 100.0),
+        ({"value": 100.0}, {"value": 120.0, "better": "lower"}, 100.0),
+        ({"value": 100.0, "load": 5.0}, {"value": 50.0}, None),  # a busy machine: ratios only
+        ({"value": 100.0, "load": 5.0}, {"value": 50.0, "unit": "×"}, 100.0),
         ({"value": 100.0, "threads": 2}, {"value": 50.0}, None),  # other conditions are not compared
         ({"value": 100.0, "title": "U"}, {"value": 50.0}, None),
     ],
