@@ -90,8 +90,10 @@ def newest(root: Path) -> Path:
 def left(found: list[Table]) -> str:
     if len(found) < 2:
         return "unknown until there is a finished run."
-    top = [f"{row[0]} ({row[3]['value']:.0%})" for row in found[1]["rows"][:3]]
-    return f"the three largest costs are {', '.join(top)}; docs/log.md says what was found when they were profiled."
+    rows = found[1]["rows"]
+    top = [f"{row[0]} ({row[3]['value']:.0%})" for row in rows[:3]]
+    rest = 1 - sum(row[3]["value"] for row in rows[:3])
+    return f"the three largest costs are {', '.join(top)}; all other rules together take {rest:.0%}."
 
 
 def main() -> None:
