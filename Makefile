@@ -15,7 +15,8 @@ help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
 	@echo "make plan         what the experiment will cost, before it runs"
 	@echo "make audit        verify every checksum and recompute a sample"
-	@echo "make bench        all benchmarks -> docs/performance.md (bench-quick: under 5 minutes)"
+	@echo "make bench        all benchmarks -> docs/performance.md, benchmarks/results.json (1.5 h, machine else idle)"
+	@echo "make bench-quick  a taste of each in under 5 minutes -> benchmarks/.cache/quick.md"
 	@echo "make lint format  check, or repair, the style of the code"
 	@echo "make slurm        the workflow on a throw-away SLURM cluster (needs Debian's SLURM packages)"
 	@echo "make lock         resolve dependencies anew -> requirements.lock, envs/*.yaml"

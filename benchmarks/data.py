@@ -1,7 +1,7 @@
 """Stages corpus and tokens against the bare tokenizer and against the usual recipe, in one interleaved run.
 
-    python benchmarks/make_owt2.py --megabytes 420 --out data/synthetic/owt2.jsonl.zst.tar
-    python benchmarks/data.py --archive data/synthetic/owt2.jsonl.zst.tar --out benchmarks/results/data.json
+    python -m benchmarks.make_owt2 --megabytes 420 --out data/synthetic/owt2.jsonl.zst.tar
+    python -m benchmarks.data --archive data/synthetic/owt2.jsonl.zst.tar
 
 Every measurement is a process of its own, so that its CPU time and peak memory can be told from others. Throughput is
 in bytes of text. CPU seconds are what ratios are made of: on a shared machine they are steadier than wall time.
@@ -25,6 +25,8 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+from benchmarks.harness import publish
 
 ROOT = Path(__file__).resolve().parents[1]
 SPLIT = {"train": 0.96, "validation": 0.03, "test": 0.01}
@@ -284,7 +286,6 @@ def machine() -> dict[str, object]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--archive", type=Path, required=True)
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "data.json")
     parser.add_argument("--repeats", type=int, default=3)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=args.archive.parent) as scratch:
@@ -303,9 +304,7 @@ def main() -> None:
         "CPU seconds carry the comparison; wall times mean little where other work shares the machine",
     ]
     result = {"title": "From .jsonl.zst to verified shards", "columns": list(rows[0]), "rows": rows, "notes": notes}
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(json.dumps(result | {"machine": machine()}, indent=2) + "\n")
-    print(json.dumps(rows, indent=1))
+    publish("data", [result | {"machine": machine()}])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Memory and time of the global decisions (duplicates, subsample) at OpenWebText2's 17 million documents.
 
-    python benchmarks/duplicates.py --documents 1000000 17000000 --scratch data/synthetic
+    python -m benchmarks.duplicates --documents 1000000 17000000 --scratch data/synthetic
 
 The parts' signature files are made of random numbers with planted copies (3 % exact, 3 % near: 10 % of the MinHash
 values differ), which cost the same as real ones; then `deduplicate` runs in a process of its own on them.
@@ -11,14 +11,13 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
-from data import ROOT, SPLIT, machine, run, verb
 
-sys.path.insert(0, str(ROOT))
+from benchmarks.data import SPLIT, machine, run, verb
+from benchmarks.harness import publish
 from lmu_scaling.corpus.layout import part_files
 from lmu_scaling.corpus.minhash import band_name, bands_and_rows
 
@@ -65,7 +64,6 @@ def main() -> None:
     parser.add_argument("--documents", type=int, nargs="+", default=[1_000_000, 17_000_000])
     parser.add_argument("--parts", type=int, default=64)
     parser.add_argument("--scratch", type=Path, required=True)
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "duplicates.json")
     args = parser.parse_args()
     rows = []
     for documents in args.documents:
@@ -89,8 +87,7 @@ def main() -> None:
             shutil.rmtree(root)
     notes = ["random signatures with planted copies; peak memory of the process that decides"]
     result = {"title": "Duplicates at the size of OpenWebText2", "columns": list(rows[0]), "rows": rows, "notes": notes}
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(json.dumps(result | {"machine": machine()}, indent=2) + "\n")
+    publish("duplicates", [result | {"machine": machine()}])
 
 
 def sizes(documents: int, parts: int) -> list[int]:

@@ -119,7 +119,7 @@ def measure(layer: str, n: int, d: int, q: int, repeats: int, device: torch.devi
         memory = torch.cuda.max_memory_allocated() - before
     else:
         memory = peak_above(run)
-        _keep_freed_memory()
+        keep_freed_memory()
         run()
     seconds = timings(run, repeats, device)
     return {"seconds": min(seconds), "bytes": int(memory), "repeats": len(seconds)}
@@ -162,7 +162,7 @@ def _return_freed_memory() -> None:
             trim(0)
 
 
-def _keep_freed_memory() -> None:
+def keep_freed_memory() -> None:
     """For timing: large buffers are reused, as in a training loop, instead of being mapped anew in every pass."""
     if sys.platform.startswith("linux"):
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
