@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks import data_bars, store
 from benchmarks.machine import CLOCKS, machine
-from lmu_scaling.analysis.complexity import keep_freed_memory
+from lmu_scaling.runtime import keep_freed_memory
 
 __all__ = ["CLOCKS", "interleaved", "keep_freed_memory", "machine", "peak_memory", "publish", "table"]
 ROOT = Path(__file__).resolve().parents[1]
