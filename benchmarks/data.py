@@ -299,7 +299,7 @@ def overview(seen: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
         "temporary: part files; Arrow files of the usual recipe. kept: shards; its memmap",
         "neither the number of processes nor the engine changed the digest",
     ]
-    return table("From .jsonl.zst to verified shards", [*columns, "of_bare_cpu"], rows, notes)
+    return table("From .jsonl.zst to verified shards", [*columns, "of_bare_cpu"], rows, notes, "cpu")
 
 
 def per_byte(large: dict[str, Any], small: dict[str, Any], key: str = "cpu") -> float:
@@ -345,7 +345,7 @@ def bars(seen: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     if not calm:
         rows = rows[:-1]
         notes.append("wall time on two cores is left out: other work shared the machine")
-    return table("Corpus and tokens against what is promised", ["bar", "wanted", *ENGINES], rows, notes)
+    return table("Corpus and tokens against what is promised", ["bar", "wanted", *ENGINES], rows, notes, "cpu")
 
 
 KINDS = (("stages", 1), ("stages", 2), ("small", 1), ("small", 2), ("bare", 1))
@@ -378,7 +378,7 @@ def costs(seen: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
         "the first five rows are single steps, each by itself, on a quarter of the archive",
         "sha256 runs four times over the ids: shard, stream, and the manifests of the jobs that write and read a part",
     ]
-    return table("fastokens: CPU milliseconds per megabyte of text", ["step", "ms per MB"], rows, notes)
+    return table("fastokens: CPU milliseconds per megabyte of text", ["step", "ms per MB"], rows, notes, "cpu")
 
 
 def main() -> None:

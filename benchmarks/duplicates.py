@@ -98,7 +98,7 @@ def main() -> None:
     args = parser.parse_args()
     args.scratch.mkdir(parents=True, exist_ok=True)
     rows = [row for documents in args.documents for row in measure(documents, args.parts, args.scratch)]
-    publish("duplicates", [table("Duplicates at the size of OpenWebText2", COLUMNS, rows, NOTES)])
+    publish("duplicates", [table("Duplicates at the size of OpenWebText2", COLUMNS, rows, NOTES, "cpu")])
 
 
 if __name__ == "__main__":

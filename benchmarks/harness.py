@@ -1,8 +1,7 @@
-"""Shared by all benchmarks: interleaved timing, peak memory in a child, the machine's roofline, tables as JSON.
+"""Shared by all benchmarks: interleaved timing, ratios, peak memory in a child, tables.
 
-Rivals are timed in turns, round after round, so that a busy moment hits all of them; what counts is the ratio of their
-medians. Spread is given as the quartiles. On a machine that others use too, processor seconds ("cpu", one thread) are
-far steadier than seconds on the wall.
+Rivals are timed in turns, round after round, so that a busy moment hits all of them. A number is the median over the
+rounds with its quartiles; a ratio is the median of the rounds' ratios, because what shares a round shares its noise.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -20,10 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lmu_scaling.runtime import write_json
+from benchmarks import data_bars, store
+from benchmarks.machine import CLOCKS, machine
+from lmu_scaling.runtime import keep_freed_memory
 
-CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
-RESULTS = Path(__file__).with_name("results")
+__all__ = ["CLOCKS", "interleaved", "keep_freed_memory", "machine", "peak_memory", "publish", "table"]
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -40,10 +39,31 @@ class Timing:
     @property
     def spread(self) -> tuple[float, float]:
         """Lower and upper quartile."""
-        if len(self.seconds) < 2:
-            return self.median, self.median
-        low, _, high = statistics.quantiles(self.seconds, n=4, method="inclusive")
-        return low, high
+        return quartiles(self.seconds)
+
+
+def quartiles(values: tuple[float, ...]) -> tuple[float, float]:
+    if len(values) < 2:
+        return values[0], values[0]
+    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, high
+
+
+def rate(timing: Timing, work: float, unit: str = "") -> store.Cell:
+    """Work per second."""
+    low, high = timing.spread
+    return store.cell(work / timing.median, work / high, work / low, better="higher", unit=unit)
+
+
+def seconds(timing: Timing, scale: float = 1.0, unit: str = " s") -> store.Cell:
+    low, high = timing.spread
+    return store.cell(scale * timing.median, scale * low, scale * high, better="lower", unit=unit)
+
+
+def ratio(ours: Timing, rival: Timing, bar: str = "") -> store.Cell:
+    """How many times faster than the rival, round by round."""
+    found = tuple(b / a for a, b in zip(ours.seconds, rival.seconds, strict=True))
+    return store.cell(statistics.median(found), *quartiles(found), better="higher", unit="×", bar=bar)
 
 
 def interleaved(
@@ -118,52 +138,22 @@ def _measure_here(function: str, arguments: dict[str, Any]) -> dict[str, float]:
     return {"peak": peak - before, "held": end - before}
 
 
-# The machine ---------------------------------------------------------------------------------------------------------
-
-
-def sgemm_peak(size: int = 1536, repeats: int = 12) -> float:
-    """FLOP/s of the best of several float32 matrix products, with torch's current number of threads."""
-    import torch
-
-    a, b = torch.randn(size, size), torch.randn(size, size)
-    out = torch.empty(size, size)
-    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
-    best = min(_sample(lambda: torch.mm(a, b, out=out), 0.0, clock) for _ in range(repeats))
-    return 2 * size**3 / best
-
-
-def machine() -> dict[str, Any]:
-    """What a reader needs to judge the numbers; no names of hosts or users."""
-    import torch
-
-    info = Path("/proc/cpuinfo")
-    models = [line.partition(":")[2].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
-    return {
-        "processor": models[0] if models else platform.processor(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "load": round(os.getloadavg()[0], 1),
-        "sgemm_gflops": round(sgemm_peak() / 1e9, 1),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-    }
-
-
 # Tables --------------------------------------------------------------------------------------------------------------
 
 
-def table(title: str, columns: list[str], rows: list[list[Any]], notes: list[str]) -> dict[str, Any]:
-    return {"title": title, "columns": columns, "rows": rows, "notes": notes, "machine": machine()}
+def table(title: str, columns: list[str], rows: list[Any], notes: list[str], clock: str = "wall") -> store.Table:
+    return {"title": title, "columns": columns, "rows": rows, "notes": notes, "machine": machine(clock)}
 
 
-def publish(name: str, tables: list[dict[str, Any]]) -> Path:
-    """Write benchmarks/results/<name>.json and print the tables."""
-    path = RESULTS / f"{name}.json"
-    write_json(path, tables)
+def publish(name: str, tables: list[store.Table], left: str = "", quick: bool = False) -> Path:
+    """Merge a section into the stored results and print it; `left` says what is left on the table."""
     from benchmarks.report import render
 
-    for entry in tables:
-        print(render(entry))
+    path = store.QUICK if quick else store.RESULTS
+    if name == "data":
+        tables = [*data_bars.tables(tables), *tables]
+    for entry in store.merge(name, tables, left, path):
+        print(render(entry), flush=True)
     return path
 
 

@@ -1,6 +1,8 @@
 """The rivals of the layer benchmark: the LMU with implicit self-attention, written in several ways.
 
-All have the same parameters (L, p; biases are zero) and give the same m [b, n, d].
+All have the same parameters (L, p; biases are zero) and give the same m [b, n, d]; the per-channel form gives M only.
+Each rival is written as fast as its idea allows: time is innermost for the FFTs, one transform of x serves all rows,
+and the tokens are made contiguous before the small products of the attention (1.1 to 1.4 times faster than strided).
 """
 
 from __future__ import annotations
@@ -15,6 +17,13 @@ from torch.nn import functional as F
 from lmu_scaling.models import fused, native
 from lmu_scaling.models.lmu import impulse
 
+NAIVE = "naive torch: full M by FFT, then L, then attention"
+CHANNEL = "per-channel FFT, torch: full M only, no L, no attention"
+EAGER = "eager reduced order, torch: L·H by FFT, then attention"
+INDUCTOR = "time tiles + torch.compile"
+TORCH = "ours, torch only (no compiler)"
+OURS = "ours: compiled kernels"
+OURS_AGAIN = "ours: compiled kernels, recomputing"
 SIZES = {"S": (48, 100, 10), "M": (96, 150, 15), "L": (204, 250, 25)}  # d, q, q'
 TILE = 32
 
@@ -93,17 +102,15 @@ def forms(size: str, n: int) -> dict[str, Callable[[Tensor, Tensor, Tensor], Ten
         return lambda x, L, p: function.apply(x, L @ H_qn, bias_k, p, 1.0, keep)
 
     found: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
-        "naive: full M by FFT, then L, then attention": lambda x, L, p: attend_literally(
-            torch.einsum("kq,bnqd->bnkd", L, convolve(x, H_qn)), p
-        ),
-        "per-channel FFT, memory only": lambda x, L, p: convolve(x, H_qn),
-        "eager reduced order": lambda x, L, p: attend_literally(convolve(x, L @ H_qn), p),
-        "torch only (no compiler)": ours(fused.TorchLMU, keep=True),
-        "time tiles + torch.compile": inductor,
+        NAIVE: lambda x, L, p: attend_literally(torch.einsum("kq,bnqd->bnkd", L, convolve(x, H_qn)), p),
+        CHANNEL: lambda x, L, p: convolve(x, H_qn),
+        EAGER: lambda x, L, p: attend_literally(convolve(x, L @ H_qn).contiguous(), p),
+        INDUCTOR: inductor,
+        TORCH: ours(fused.TorchLMU, keep=True),
     }
     if native.kernels() is not None:
-        found["compiled kernels"] = ours(fused.NativeLMU, keep=True)
-        found["compiled kernels, recomputing"] = ours(fused.NativeLMU, keep=False)
+        found[OURS] = ours(fused.NativeLMU, keep=True)
+        found[OURS_AGAIN] = ours(fused.NativeLMU, keep=False)
     return found
 
 
@@ -112,6 +119,14 @@ def inputs(size: str, batch: int, n: int) -> list[Tensor]:
     generator = torch.Generator().manual_seed(0)
     x, L, p = (torch.randn(shape, generator=generator) for shape in ((batch, n, d), (3 * r, q), (r,)))
     return [part.requires_grad_() for part in (x, L / q**0.5, p)]
+
+
+def forward_only(form: Callable[..., Tensor], leaves: list[Tensor]) -> Callable[[], None]:
+    def run() -> None:
+        with torch.no_grad():
+            form(*leaves)
+
+    return run
 
 
 def both_ways(form: Callable[..., Tensor], leaves: list[Tensor]) -> Callable[[], None]:

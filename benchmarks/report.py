@@ -1,59 +1,187 @@
-"""Renders docs/performance.md from benchmarks/results/*.json: `python -m benchmarks.report`.
+"""Renders docs/performance.md and its figures from benchmarks/results.json: `python -m benchmarks.report`.
 
-Each file holds one table, or a list of tables: {"title", "columns", "rows", "notes", "machine"}.
+The page begins with the bars that are missed and the numbers that got worse; then one chapter per section.
 """
 
 from __future__ import annotations
 
-import json
+import argparse
+import math
 from pathlib import Path
 from typing import Any
 
+from benchmarks import data_bars, figures, store
+from benchmarks.bars import Bar, Verdict, judge, verdict
+from benchmarks.store import Cell, Table, is_cell
 from lmu_scaling.runtime import atomic_write
 
-RESULTS = Path(__file__).with_name("results")
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
+SHOWN = 8  # numbers that got worse, in the first lines
+QUICK_PAGE = store.QUICK.with_suffix(".md")
+SECTIONS = {
+    "layer": "Layer",
+    "step": "Whole step",
+    "data": "Data",
+    "duplicates": "Duplicates",
+    "loader": "Loader",
+    "analysis": "Analysis",
+    "workflow": "Workflow",
+    "growth": "Growth",
+    "whole": "The whole run",
+}
+LEFT = {  # for sections that store none
+    "data": data_bars.left,
+    "duplicates": lambda tables: (
+        "signatures on disk cost more than memory; they could be compressed, or written as bands."
+    ),
+}
+MACHINE = ("processor", "cores", "memory_gb", "threads", "clock", "load", "sgemm_gflops", "fft_gflops")
 HEAD = """# Performance
 
-Made by `python -m benchmarks.report` from `benchmarks/results/*.json`; each table says how to measure it again.
-Rivals are timed in turns within one run: trust the ratios more than the absolute numbers.
+Made by `make bench` from `benchmarks/results.json`; `python -m benchmarks.<section>` measures one section again.
+Rivals are timed in turns within one run: trust the ratios more than the absolute numbers. "±" is half the distance
+between the quartiles of the rounds; ▼ marks a number that got worse by more than its spread since it was last stored;
+✗ marks a number below its bar.
 """
 
 
-def cell(value: Any) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+def build(results: Path, page: Path) -> str:
+    sections = store.load(results)
+    chapters = {name: sections.get(name, {}).get("tables", []) for name in SECTIONS}
+    every = [table for tables in chapters.values() for table in tables]
+    parts = [HEAD, summary(judge(every), worse(every)), *pictures(chapters, page)]
+    for name, tables in chapters.items():
+        if tables:
+            left = sections[name].get("left") or LEFT.get(name, lambda _: "")(tables)
+            parts.append(chapter(SECTIONS[name], tables, left, sections[name].get("measured", "")))
+        else:
+            parts.append(f"## {SECTIONS[name]}\n\nNot measured yet.\n")
+    return "\n".join(parts)
 
 
-def render(table: dict[str, Any]) -> str:
-    """One table as Markdown, with its notes and the machine below it."""
-    columns = table["columns"]
-    lines = [f"## {table['title']}", "", "| " + " | ".join(columns) + " |"]
-    lines.append("|" + "---|" * len(columns))
-    lines += ["| " + " | ".join(cell(value) for value in row) + " |" for row in table["rows"]]
-    lines += [""] + [f"* {note}" for note in table.get("notes", [])]
-    if machine := table.get("machine"):
-        facts = ", ".join(f"{key.replace('_', ' ')} {cell(value)}" for key, value in machine.items())
-        lines.append(f"* Machine: {facts}.")
+# The first lines -----------------------------------------------------------------------------------------------------
+
+
+def summary(verdicts: dict[str, Verdict], declined: list[str]) -> str:
+    missed = [entry for entry in verdicts.values() if entry.word == "missed"]
+    unsure = sum(entry.word in ("in part", "not measured") for entry in verdicts.values())
+    met = "**All bars that were measured are met.**" if unsure else "**All bars are met.**"
+    lines = [f"**Missed:** {line_of(entry)}  " for entry in missed] or [met]
+    if unsure:
+        lines += ["", f"{unsure} of {len(verdicts)} bars were not measured, or not at every size: see the table."]
+    if declined:
+        more = f"; and {len(declined) - SHOWN} more, marked ▼ below" if len(declined) > SHOWN else ""
+        lines += ["", f"Worse than when last stored: {'; '.join(declined[:SHOWN])}{more}."]
+    lines += ["", "| bar | limit | measured | verdict |", "|---|---|---|---|"]
+    for entry in verdicts.values():
+        values = ", ".join(amount(value, entry.bar.unit) for value in entry.values) or "–"
+        lines.append(f"| {entry.bar.words} | {limit(entry.bar)} | {values} | {entry.word} |")
     return "\n".join(lines) + "\n"
 
 
-def tables(folder: Path = RESULTS) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    for path in sorted(folder.glob("*.json")):
-        content = json.loads(path.read_text("utf-8"))
-        entries = content if isinstance(content, list) else [content]
-        found += [entry for entry in entries if "columns" in entry]  # other files keep raw numbers
-    return found
+def line_of(entry: Verdict) -> str:
+    return f"{entry.bar.words}: {', '.join(amount(v, entry.bar.unit) for v in entry.values)} ({limit(entry.bar)})."
+
+
+def limit(bar: Bar) -> str:
+    return f"{bar.sense} {amount(bar.limit, bar.unit)}"
+
+
+def worse(tables: list[Table]) -> list[str]:
+    return [
+        f"{table['title']}, {', '.join(key)}: {amount(entry['value'], entry['unit'])} "
+        f"(was {amount(entry['was'], entry['unit'])})"
+        for table in tables
+        for key, entry in store.cells(table).items()
+        if "was" in entry
+    ]
+
+
+def pictures(chapters: dict[str, list[Table]], page: Path) -> list[str]:
+    """Draw what can be drawn; the links are relative to the page."""
+    folder = page.parent / "figures"
+    drawn = figures.draw_all(chapters, folder)
+    return [f"![{caption.partition('.')[0]}](figures/{path.name})\n\n{caption}\n" for path, caption in drawn]
+
+
+# Chapters ------------------------------------------------------------------------------------------------------------
+
+
+def chapter(title: str, tables: list[Table], left: str, measured: str) -> str:
+    machines = [table.get("machine") or {} for table in tables]
+    shared = machines[-1] if all(machine == machines[-1] for machine in machines if machine) else None
+    parts = [f"## {title}\n"]
+    parts += [render(table | {"machine": None} if shared else table, level=3) for table in tables]
+    if left:
+        parts.append(f"**Left on the table:** {left}\n")
+    facts = [f"measured {measured}"] if measured else []
+    facts += [machine_line(shared)] if shared else []
+    return "\n".join([*parts, *([f"*{'; '.join(facts)}*\n"] if facts else [])])
+
+
+def render(table: Table, level: int = 2) -> str:
+    """One table as Markdown, with its notes and the machine below it."""
+    table = store.with_lists(table)
+    columns = table["columns"]
+    lines = [f"{'#' * level} {table['title']}", "", "| " + " | ".join(columns) + " |"]
+    lines.append("|" + "---|" * len(columns))
+    lines += ["| " + " | ".join(show(value) for value in row) + " |" for row in table["rows"]]
+    lines += [""] + [f"* {note}" for note in table.get("notes", [])]
+    if machine := table.get("machine"):
+        lines.append(f"* Machine: {machine_line(machine)}.")
+    return "\n".join(lines) + "\n"
+
+
+def machine_line(machine: dict[str, Any]) -> str:
+    first = [key for key in MACHINE if key in machine]
+    order = [*first, *(key for key in machine if key not in first)]
+    return ", ".join(f"{key.replace('_', ' ')} {show(machine[key])}" for key in order)
+
+
+# Numbers as text -----------------------------------------------------------------------------------------------------
+
+
+def show(value: Any) -> str:
+    if is_cell(value):
+        return show_cell(value)
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return number(value)
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value).replace("|", "\\|")
+
+
+def show_cell(entry: Cell) -> str:
+    text = amount(entry["value"], entry["unit"])
+    half = (entry["high"] - entry["low"]) / 2
+    if half > 0 and entry["value"]:
+        share = half / abs(entry["value"])
+        text += f" ± {share:.0%}" if share >= 0.005 else " ± <1%"
+    text += " ✗" if verdict(entry) is False else ""
+    return text + (f" ▼ was {amount(entry['was'], entry['unit'])}" if "was" in entry else "")
+
+
+def amount(value: float, unit: str) -> str:
+    if unit == "%":
+        return f"{100 * value:.3g}%"
+    return number(value) + unit
+
+
+def number(value: float) -> str:
+    if not math.isfinite(value):
+        return "–"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def main() -> None:
-    with atomic_write(PAGE) as file:
-        file.write("\n".join([HEAD, *map(render, tables())]))
-    print(f"wrote {PAGE.name} with {len(tables())} tables")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="the page of the last quick run, beside its numbers")
+    args = parser.parse_args()
+    results, page = (store.QUICK, QUICK_PAGE) if args.quick else (store.RESULTS, PAGE)
+    text = build(results, page)
+    with atomic_write(page) as file:
+        file.write(text)
+    print(f"wrote {page.relative_to(PAGE.parents[1])}")
 
 
 if __name__ == "__main__":

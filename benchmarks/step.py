@@ -1,181 +1,146 @@
-"""A whole training step, and its loss, against the plain eager way: `python -m benchmarks.step`.
+"""A whole training step, and its loss, against the plain eager way and against a peer: `python -m benchmarks.step`.
 
-    python -m benchmarks.step                     # one thread, processor seconds: for machines that others use too
-    python -m benchmarks.step --threads 2 --clock wall       # on a quiet machine
-    python -m benchmarks.step --quick             # vocabulary 8,192 and the LMU only
+    python -m benchmarks.step                     # every variant and size: about 20 minutes on two cores
+    python -m benchmarks.step --quick             # the LMU at d = 48 and vocabulary 8,192, and the loss
 
-Plain eager: reduced-order layer as printed (torch's own gradients, M' formed), full logits, `F.cross_entropy`,
-`torch.optim.Adam`. Ours: what `train` does.
+The forms are in step_forms.py; for the transformer, Hugging Face's GPT-2 of the same shape takes part (gpt2_peer.py).
+As in benchmarks.layer, freed memory is kept for reuse on all sides.
 """
 
 from __future__ import annotations
 
 import argparse
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-from torch.nn import functional as F
-
-from benchmarks import harness
-from benchmarks.layer_forms import attend_literally, convolve
+from benchmarks import gpt2_peer, harness, surroundings
+from benchmarks.machine import CLOCKS, how, options, settle, sgemm_peak
+from benchmarks.step_forms import BATCH, OURS, PLAIN, WIDTHS, N, loss_call, stepper
+from benchmarks.store import Cell, Table, cell
 from lmu_scaling.counting import count
 from lmu_scaling.models import resolve, variants
-from lmu_scaling.models.layers import LMU
-from lmu_scaling.models.network import LanguageModel, build
-from lmu_scaling.training.adam import Adam
-from lmu_scaling.training.checkpoint import Checkpoints, State, pack
-from lmu_scaling.training.loop import Objective
-from lmu_scaling.training.loss import linear_cross_entropy
 
-D, N, BATCH = 48, 1024, 4
-PLAIN, OURS = "plain eager", "ours"
+GPT2 = "Hugging Face GPT-2"
+JUDGED = {("lmu", "S", 50257): "step_50257", ("lmu", "S", 8192): "step_8192"}
+Case = tuple[str, str, int]  # variant, size, vocabulary
 
 
-class PlainLMU(torch.nn.Module):
-    """The reduced-order layer of appendix A.1, written down and left to torch."""
-
-    def __init__(self, layer: LMU) -> None:
-        super().__init__()
-        self.inner = layer
-
-    def forward(self, x_bnd: Tensor) -> Tensor:
-        L_kq = self.inner.L.flatten(0, 1)
-        filters_kn = self.inner.memory.filters(x_bnd.shape[1], x_bnd.dtype, x_bnd.device, L_kq)
-        y_bnkd = convolve(x_bnd, filters_kn) + self.inner.bias.flatten()[:, None]
-        return attend_literally(y_bnkd, self.inner.p)
+def cases(quick: bool) -> list[Case]:
+    if quick:
+        return [("lmu", "S", 8192), ("transformer", "S", 8192)]
+    asked = [(variant, size, vocab) for vocab in (4096, 50257) for variant in variants() for size in WIDTHS]
+    return [*asked, ("lmu", "S", 8192)]
 
 
-def plain(model: LanguageModel) -> LanguageModel:
-    for index, layer in enumerate(model.layers):
-        if isinstance(layer, LMU):
-            model.layers[index] = PlainLMU(layer)
-    return model
+def measure(case: Case, args: argparse.Namespace) -> dict[str, harness.Timing]:
+    """Seconds of a step in each form."""
+    variant, size, vocab = case
+    d = WIDTHS[size]
+    runs: dict[str, Callable[[], Any]] = {kind: stepper(variant, d, vocab, kind) for kind in (PLAIN, OURS)}
+    peer = None
+    if variant == "transformer" and args.transformers:
+        spec = resolve(variant, d, N, vocab)
+        shape = {"d": d, "heads": spec.heads, "layers": spec.blocks, "n": N, "vocab": vocab, "batch": BATCH}
+        peer = gpt2_peer.peer(**shape, threads=args.threads, clock=args.clock)
+        args.versions |= peer.versions
+        runs[GPT2] = peer.run("step")
+    found = harness.interleaved(runs, rounds=args.rounds, warm=2, clock=CLOCKS[args.clock])
+    if peer is not None:
+        peer.close()
+    print(*case, {name: round(BATCH * N / timing.median) for name, timing in found.items()}, flush=True)
+    return found
 
 
-def stepper(variant: str, vocab: int, kind: str, batch: int = BATCH) -> Callable[[], None]:
-    """A closure that takes one optimiser step on fixed random tokens."""
-    model = build(resolve(variant, D, N, vocab), seed=1)
-    ids = torch.randint(vocab, (batch, N + 1), generator=torch.Generator().manual_seed(0))
-    inputs_bn, targets_bn = ids[:, :-1], ids[:, 1:]
-    if kind == PLAIN:
-        model = plain(model)
-        optimiser = torch.optim.Adam(model.parameters(), eps=1e-7)
-
-        def step() -> None:
-            optimiser.zero_grad()
-            logits = model.hidden(inputs_bn).flatten(0, 1) @ model.head_weight.T
-            F.cross_entropy(logits, targets_bn.flatten()).backward()
-            optimiser.step()
-
-        return step
-    objective, adam = Objective(model), Adam(model, [0.9, 0.999], 1e-7, 0.0)
-
-    def step_ours() -> None:
-        adam.zero_grad()
-        objective(inputs_bn, targets_bn).backward()
-        adam.step(1e-3)
-
-    return step_ours
+def memory(case: Case, kind: str) -> float:
+    """Peak of a step above what the model and Adam's moments hold [MB]."""
+    variant, size, vocab = case
+    settings = {"variant": variant, "d": WIDTHS[size], "vocab": vocab, "kind": kind}
+    return harness.peak_memory("benchmarks.step_forms:step_probe", **settings)["peak"] / 1e6
 
 
-def loss_call(kind: str, vocab: int, tokens: int) -> Callable[[], Any]:
-    generator = torch.Generator().manual_seed(0)
-    h = torch.randn(tokens, D, generator=generator, requires_grad=True)
-    weight = (0.1 * torch.randn(vocab, D, generator=generator)).requires_grad_()
-    targets = torch.randint(vocab, (tokens,), generator=generator)
-    if kind == PLAIN:
-        return lambda: torch.autograd.grad(F.cross_entropy(h @ weight.T, targets), (h, weight))
-    return lambda: torch.autograd.grad(linear_cross_entropy(h, weight, targets), (h, weight))
+def share_of_peak(case: Case, timing: harness.Timing, args: argparse.Namespace) -> Cell:
+    variant, size, vocab = case
+    flops = BATCH * N * count(resolve(variant, WIDTHS[size], N, vocab)).flops_training
+    low, high = timing.spread
+    shares = [flops / seconds / sgemm_peak(args.clock) for seconds in (timing.median, high, low)]
+    return cell(*shares, better="higher", unit="%")
 
 
-def loss_probe(kind: str, vocab: int, tokens: int) -> Callable[[], Any]:
-    torch.set_num_threads(1)
-    return loss_call(kind, vocab, tokens)
+# Tables --------------------------------------------------------------------------------------------------------------
 
 
-def steps_table(args: argparse.Namespace) -> dict[str, Any]:
+def steps_table(title: str, args: argparse.Namespace, chosen: list[Case], note: str, kept: bool) -> Table:
+    """Kept: freed memory is reused, bars are judged, memory is measured too."""
     rows = []
-    peak = harness.sgemm_peak()
-    for vocab in args.vocabularies:
-        for variant in args.variants:
-            runs = {kind: stepper(variant, vocab, kind) for kind in (PLAIN, OURS)}
-            timing = harness.interleaved(runs, rounds=args.rounds, warm=1, clock=harness.CLOCKS[args.clock])
-            speed = {kind: BATCH * N / timing[kind].median for kind in runs}
-            spread = max(t.spread for t in timing.values()) if hasattr(timing[OURS], "spread") else None
-            share = speed[OURS] * count(resolve(variant, D, N, vocab)).flops_training / peak
-            ratio = speed[OURS] / speed[PLAIN]
-            rows.append([variant, vocab, speed[PLAIN], speed[OURS], f"{ratio:.2f}×", f"{share:.0%}"])
-            print(rows[-1], spread, flush=True)
-    return harness.table(
-        f"A training step, d = {D}, n = {N}, batch {BATCH}",
-        ["variant", "vocabulary", "plain eager [tokens/s]", "ours [tokens/s]", "ratio", "share of sgemm peak"],
-        rows,
-        [
-            "Plain eager: reduced-order layer and full logits with torch's own gradients; ours: what `train` does.",
-            "Bars for the LMU: ≥ 1.3× at vocabulary 50,257 and ≥ 1.5× at 8,192.",
-            f"{args.threads} thread(s), {args.clock} seconds, {args.rounds} interleaved rounds, medians. "
-            "Again: `python -m benchmarks.step`.",
-        ],
-    )
+    for case in chosen:
+        timings = measure(case, args)
+        row: list[Any] = [*case[:2], str(case[2])]
+        row += [harness.rate(timings[kind], BATCH * N) for kind in (PLAIN, OURS)]
+        row += [harness.ratio(timings[OURS], timings[PLAIN], JUDGED.get(case, "") if kept else "")]
+        if kept:
+            row += [share_of_peak(case, timings[OURS], args)]
+            peaks = {kind: memory(case, kind) for kind in (PLAIN, OURS)}
+            row += [cell(peaks[OURS], better="lower", unit=" MB")]
+            row += [cell(peaks[OURS] / peaks[PLAIN], better="lower", unit="×")]
+            row += [harness.ratio(timings[OURS], timings[GPT2]) if GPT2 in timings else None]
+        rows.append(row)
+    columns = ["variant", "size", "vocabulary", "plain eager [tokens/s]", "ours [tokens/s]", "ours / plain eager"]
+    if kept:
+        columns += ["share of sgemm peak", "peak memory", "memory / plain eager", f"ours / {GPT2}"]
+    return harness.table(title, columns, rows, [note, f"Batch {BATCH}, n = {N}; {how(args)}."], args.clock)
 
 
-def loss_table(args: argparse.Namespace) -> dict[str, Any]:
+def loss_table(args: argparse.Namespace) -> Table:
     tokens, vocab = 2048, 50257
-    runs = {kind: loss_call(kind, vocab, tokens) for kind in (PLAIN, OURS)}
-    timing = harness.interleaved(runs, rounds=args.rounds, warm=1, clock=harness.CLOCKS[args.clock])
-    memory = {
-        kind: harness.peak_memory("benchmarks.step:loss_probe", kind=kind, vocab=vocab, tokens=tokens)["peak"]
-        for kind in runs
-    }
-    rows = [
-        [name, tokens / timing[kind].median, f"{timing[PLAIN].median / timing[kind].median:.2f}×", memory[kind] / 1e6,
-         f"{memory[kind] / memory[PLAIN]:.2f}"]
-        for kind, name in ((PLAIN, "full logits + F.cross_entropy"), (OURS, "linear_cross_entropy"))
-    ]  # fmt: skip
-    return harness.table(
-        f"Cross-entropy over {vocab:,} classes, forward and backward, {tokens:,} tokens, d = {D}",
-        ["form", "tokens/s", "ratio", "peak memory [MB]", "share of full logits"],
-        rows,
-        ["Bars: ≥ 1.25× in speed, ≤ 1/4 of the memory. Again: `python -m benchmarks.step`."],
-    )
-
-
-def overhead_table(args: argparse.Namespace) -> dict[str, Any]:
-    """What a checkpoint costs beside the steps between two of them."""
-    model = build(resolve("lmu", D, N, 50257), seed=1)
-    adam = Adam(model, [0.9, 0.999], 1e-7, 0.0)
-    with tempfile.TemporaryDirectory() as folder:
-        checkpoints = Checkpoints(Path(folder), "benchmark")
-        save = {"save": lambda: checkpoints.save(State(1, pack(model, adam), {"history": []}))}
-        seconds = harness.interleaved(save, rounds=args.rounds, warm=1)["save"].median
-    rows = [["checkpoint (weights and moments, fsynced)", f"{seconds:.3f} s", f"{seconds / 600:.3%} of the time"]]
-    return harness.table(
-        "What surrounds the steps",
-        ["what", "cost", "share"],
-        rows,
-        [
-            "A checkpoint is written every 600 s (`checkpoint_seconds`); bar: < 2 %. "
-            "The share of waiting for data is in every run's result.json (`data_wait_share`; bar: < 1 %).",
-        ],
-    )
+    rows = []
+    for size, d in WIDTHS.items():
+        if size != "S" and (args.quick or size == "L"):
+            continue
+        runs = {kind: loss_call(kind, d, vocab, tokens) for kind in (PLAIN, OURS)}
+        timing = harness.interleaved(runs, rounds=args.rounds, warm=1, clock=CLOCKS[args.clock])
+        settings = {"d": d, "vocab": vocab, "tokens": tokens}
+        peak = {k: harness.peak_memory("benchmarks.step_forms:loss_probe", kind=k, **settings)["peak"] for k in runs}
+        bars = ("loss_speed", "loss_memory") if size == "S" else ("", "")
+        row: list[Any] = [f"d = {d}", *(harness.rate(timing[kind], tokens) for kind in runs)]
+        row += [harness.ratio(timing[OURS], timing[PLAIN], bars[0])]
+        row += [cell(peak[kind] / 1e6, better="lower", unit=" MB") for kind in runs]
+        rows.append([*row, cell(peak[OURS] / peak[PLAIN], better="lower", unit="×", bar=bars[1])])
+    columns = ["width", "full logits [tokens/s]", "ours [tokens/s]", "ours / full logits"]
+    columns += ["full logits, peak", "ours, peak", "peak / full logits"]
+    note = "`linear_cross_entropy` against full logits and `F.cross_entropy`, forward and backward."
+    title = f"Cross-entropy over {vocab:,} classes, {tokens:,} tokens"
+    return harness.table(title, columns, rows, [note, f"{how(args)}."], args.clock)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--clock", choices=sorted(harness.CLOCKS), default="cpu")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--quick", action="store_true")
-    args = parser.parse_args()
-    torch.set_num_threads(args.threads)
-    args.vocabularies = [8192] if args.quick else [4096, 8192, 50257]
-    args.variants = ["lmu"] if args.quick else variants()
-    args.rounds = 3 if args.quick else args.rounds
-    harness.publish("step", [steps_table(args), loss_table(args), overhead_table(args)])
+    parser = options(__doc__)
+    parser.add_argument("--no-transformers", dest="transformers", action="store_false")
+    args = settle(parser.parse_args(), rounds=5)
+    args.versions = {}
+    judged = [case for case in cases(args.quick) if case in JUDGED]
+    plain_note = "In an ordinary process, as `train` runs now: freed blocks go back to the system."
+    ordinary = steps_table("A training step, ordinary allocator", args, judged, plain_note, kept=False)
+    harness.keep_freed_memory()
+    note = (
+        "Plain eager: reduced-order layer and full logits with torch's own gradients, fused Adam. Ours: the step that "
+        "`train` takes. Freed memory is kept for reuse on all sides; the bars are judged here. "
+        "Peak memory: above the weights and moments. S, M, L: d = 48, 96, 204."
+    )
+    steps = steps_table("A training step", args, cases(args.quick), note, kept=True)
+    steps["notes"] += [f"{name} {version}." for name, version in args.versions.items() if name != "torch"]
+    tables = [steps, ordinary, loss_table(args), surroundings.table(args)]
+    harness.publish("step", tables, left(steps), args.quick)
+
+
+def left(steps: Table) -> str:
+    column = steps["columns"].index("share of sgemm peak")
+    by_share = sorted(steps["rows"], key=lambda row: row[column]["value"])
+    low, high = by_share[0], by_share[-1]
+    ends = [f"{row[column]['value']:.0%} ({row[0]} {row[1]} at vocabulary {row[2]})" for row in (low, high)]
+    return (
+        f"counted FLOPs run at {ends[0]} to {ends[1]} of the sgemm peak; the rest is memory traffic, exponentials and, "
+        "for the LSTM, its chain of small products."
+    )
 
 
 if __name__ == "__main__":

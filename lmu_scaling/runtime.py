@@ -5,6 +5,7 @@ Nothing here imports torch, so that light jobs stay light.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import hashlib
 import json
@@ -90,6 +91,15 @@ def sha256_file(path: str | Path, chunk: int = 1 << 20) -> str:
         while block := file.read(chunk):
             digest.update(block)
     return digest.hexdigest()
+
+
+def keep_freed_memory() -> None:
+    """Large buffers are reused, not mapped anew in every pass: a training loop asks for the same ones again."""
+    if sys.platform.startswith("linux"):
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+        if mallopt is not None:
+            mallopt(-4, 0)  # M_MMAP_MAX: no separate mappings
+            mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD: nothing is given back
 
 
 class Progress:

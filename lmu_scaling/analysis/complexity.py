@@ -26,7 +26,7 @@ from torch import Tensor
 from lmu_scaling.errors import ResultsError
 from lmu_scaling.models import resolve
 from lmu_scaling.models.layers import LMU, GlobalAttention
-from lmu_scaling.runtime import atomic_write, progress
+from lmu_scaling.runtime import atomic_write, keep_freed_memory, progress
 
 RESOLUTION = 512 * 1024
 SECONDS_PER_POINT = 2.0
@@ -119,7 +119,7 @@ def measure(layer: str, n: int, d: int, q: int, repeats: int, device: torch.devi
         memory = torch.cuda.max_memory_allocated() - before
     else:
         memory = peak_above(run)
-        _keep_freed_memory()
+        keep_freed_memory()
         run()
     seconds = timings(run, repeats, device)
     return {"seconds": min(seconds), "bytes": int(memory), "repeats": len(seconds)}
@@ -156,19 +156,11 @@ def peak_above(run: Callable[[], Any]) -> int:
 
 def _return_freed_memory() -> None:
     """Ask the allocator to give back what the warm-up freed, or it would hide what follows."""
-    if sys.platform.startswith("linux"):
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim is not None:
-            trim(0)
-
-
-def _keep_freed_memory() -> None:
-    """For timing: large buffers are reused, as in a training loop, instead of being mapped anew in every pass."""
-    if sys.platform.startswith("linux"):
-        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-        if mallopt is not None:
-            mallopt(-4, 0)  # M_MMAP_MAX: no separate mappings
-            mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD: nothing is given back
+    library = ctypes.CDLL(None)
+    if sys.platform.startswith("linux") and hasattr(library, "malloc_trim"):
+        library.mallopt(-4, 65536)  # M_MMAP_MAX and, below, M_TRIM_THRESHOLD: glibc's own values
+        library.mallopt(-1, 128 * 1024)
+        library.malloc_trim(0)
 
 
 def _status(key: str) -> int:

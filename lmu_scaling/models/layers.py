@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from lmu_scaling.models.architecture import ModelSpec
 from lmu_scaling.models.fused import lmu_attention
 from lmu_scaling.models.implicit import attend_tokens
-from lmu_scaling.models.lmu import LegendreMemory, MemoryState, computing_dtype
+from lmu_scaling.models.lmu import LegendreMemory, MemoryState, computing_dtype, full_precision
 
 
 def glorot_(weight: Tensor, generator: torch.Generator | None) -> None:
@@ -89,7 +89,7 @@ class LMU(Layer):
 
     def forward(self, x_bnd: Tensor) -> Tensor:
         dtype = computing_dtype(x_bnd)
-        with torch.autocast(x_bnd.device.type, enabled=False):
+        with full_precision(x_bnd):
             L_kq, bias_k, p_i = self.L.to(dtype).flatten(0, 1), self.bias.to(dtype).flatten(), self.p.to(dtype)
             filters_kn = self.memory.filters(x_bnd.shape[1], dtype, x_bnd.device, L_kq)
             return lmu_attention(
@@ -101,7 +101,7 @@ class LMU(Layer):
 
     def step(self, x_bd: Tensor, state: MemoryState) -> tuple[Tensor, MemoryState]:
         m_bqd, state = self.memory.step(x_bd, state)
-        with torch.autocast(x_bd.device.type, enabled=False):
+        with full_precision(x_bd):
             L_kq, bias_k = self.L.to(m_bqd.dtype).flatten(0, 1), self.bias.to(m_bqd.dtype).flatten()
             y_bkd = L_kq @ m_bqd + bias_k[:, None]
             return attend_tokens(y_bkd, self.p.to(m_bqd.dtype), self.scale), state

@@ -16,6 +16,7 @@ A step's output includes that step's input. The input may have any length; seque
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -212,6 +213,12 @@ class MemoryState:
     m_bqd: Tensor
 
 
+def full_precision(x: Tensor) -> contextlib.AbstractContextManager[object]:
+    """Autocast off: what follows is computed in the dtype it is given. The meta device has none to switch off."""
+    kind = x.device.type
+    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else contextlib.nullcontext()
+
+
 def computing_dtype(x: Tensor) -> torch.dtype:
     """Half precision has neither FFTs on the CPU nor enough digits for H."""
     return torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
@@ -230,7 +237,7 @@ class LegendreMemory(nn.Module):
         if form not in FORMS:
             raise ValueError(f"unknown form {form!r}; use one of {', '.join(FORMS)}")
         dtype = computing_dtype(x_bnd)
-        with torch.autocast(x_bnd.device.type, enabled=False):
+        with full_precision(x_bnd):
             x_bdn = x_bnd.to(dtype).transpose(1, 2)
             L = None if L_kq is None else L_kq.to(dtype)
             if form == "recurrent":
@@ -257,7 +264,7 @@ class LegendreMemory(nn.Module):
         """m_t = Ā m_{t−1} + B̄ x_t (eq. 1)."""
         old_bqd = state.m_bqd
         A_qq, B_q1 = (self.system.tensor(name, 0, old_bqd.dtype, old_bqd.device) for name in "AB")
-        with torch.autocast(old_bqd.device.type, enabled=False):
+        with full_precision(old_bqd):
             m_bqd = A_qq @ old_bqd + B_q1 * x_bd.to(old_bqd.dtype)[:, None]
         return m_bqd, MemoryState(m_bqd)
 

@@ -137,8 +137,10 @@ class Look:
 
     @property
     def footer(self) -> str:
+        experiment = f"experiment {self.experiment}" if self.experiment else ""
+        corpus = f"corpus {self.corpus.replace('_', ' ')}" if self.corpus else ""
         budget = f"{si(self.tokens)} tokens per run" if self.tokens else ""
-        return "  ·  ".join(part for part in (self.experiment, self.corpus.replace("_", " "), budget) if part)
+        return "  ·  ".join(part for part in (experiment, corpus, budget) if part)
 
     def figure(self, columns: int, height: float, narrow_height: float | None = None) -> Figure:
         """An empty figure; `columns` is what the figure prefers, `height` [in] holds at two columns."""

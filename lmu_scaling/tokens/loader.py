@@ -7,10 +7,11 @@ the batches it would have seen, and no window comes twice before every window ca
 
 from __future__ import annotations
 
+import itertools
 import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +22,11 @@ from lmu_scaling.tokens.store import TokenStore
 if TYPE_CHECKING:
     import torch
 
+    Batch = tuple[torch.Tensor, torch.Tensor]
+
 ROUNDS = 8
+AT_ONCE = 1024  # windows permuted in one go
+SMALL = 1 << 16  # tokens of a batch; below, handing it from thread to thread costs more than making it
 GOLDEN = 0x9E3779B97F4A7C15
 MASK64 = (1 << 64) - 1
 
@@ -63,12 +68,21 @@ class Sampler:
                 f"a batch of {batch} cannot be divided among {world} processes", "training.batch", "use a multiple"
             )
         self.windows, self.size, self.seed, self.rank, self.world = windows, batch, seed, rank, world
+        self._at_once = max(1, AT_ONCE // batch)
+        self._block: tuple[int, np.ndarray] = (-1, np.empty((0, 0), np.int64))
 
     def batch(self, step: int) -> np.ndarray:
         """Window indices of a step (of this rank's contiguous share of it)."""
+        block, row = divmod(step, self._at_once)
+        if self._block[0] != block:  # many steps at once cost hardly more than one
+            self._block = (block, self._steps(block * self._at_once))
+        return self._block[1][row]
+
+    def _steps(self, first: int) -> np.ndarray:
+        """Windows [step, share] of this and the following steps."""
         share = self.size // self.world
-        first = step * self.size + self.rank * share
-        return self._windows(np.arange(first, first + share, dtype=np.int64))
+        starts = np.arange(first, first + self._at_once, dtype=np.int64) * self.size + self.rank * share
+        return self._windows((starts[:, None] + np.arange(share)).ravel()).reshape(self._at_once, share)
 
     def _windows(self, positions: np.ndarray) -> np.ndarray:
         """Positions in the endless sequence of epochs → windows; a batch may straddle epochs."""
@@ -90,9 +104,10 @@ class Sampler:
 
 
 class Loader:
-    """Iterates over (inputs, targets), int64 [batch, context] each, of steps `start` to `stop`, one batch ahead.
+    """Iterates over (inputs, targets), int64 [batch, context] each, of steps `start` to `stop`.
 
-    `wait_seconds` is the time the reader spent waiting: its share of the run's time says whether data are too slow.
+    Large batches, and those for a GPU, are made by a thread, one batch ahead. `wait_seconds` is the time the reader
+    spent waiting: its share of the run's time says whether data are too slow.
     """
 
     def __init__(
@@ -109,7 +124,7 @@ class Loader:
         self.wait_seconds = 0.0
         self.batches = 0
 
-    def _make(self, step: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def _make(self, step: int) -> Batch:
         import torch  # long since loaded: `__iter__` did it before the clock started
 
         tokens = torch.from_numpy(self.store.gather(self.sampler.batch(step), self.context))
@@ -119,41 +134,55 @@ class Loader:
             inputs, targets = inputs.pin_memory(), targets.pin_memory()
         return inputs, targets
 
-    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        import torch  # noqa: F401
+    def __iter__(self) -> Iterator[Batch]:
+        import torch
 
+        small = self.sampler.size // self.sampler.world * self.context < SMALL
+        here = small and torch.device(self.device).type == "cpu"
+        batches = self._here() if here else self._ahead()
+        try:
+            while True:
+                before = time.perf_counter()
+                batch = next(batches, None)
+                self.wait_seconds += time.perf_counter() - before
+                if batch is None:
+                    return
+                self.batches += 1
+                inputs, targets = batch
+                yield inputs.to(self.device, non_blocking=True), targets.to(self.device, non_blocking=True)
+        finally:
+            batches.close()
+
+    def _numbers(self) -> Iterable[int]:
+        return itertools.count(self.start) if self.stop is None else range(self.start, self.stop)
+
+    def _here(self) -> Generator[Batch, None, None]:
+        for step in self._numbers():
+            yield self._make(step)
+
+    def _ahead(self) -> Generator[Batch, None, None]:
         ready: queue.Queue = queue.Queue(maxsize=1)
         closed = threading.Event()
         worker = threading.Thread(target=self._fill, args=(ready, closed), daemon=True)
         worker.start()
         try:
-            while True:
-                before = time.perf_counter()
-                item = ready.get()
-                self.wait_seconds += time.perf_counter() - before
-                if item is None:
-                    return
+            while (item := ready.get()) is not None:
                 if isinstance(item, BaseException):
                     raise item
-                self.batches += 1
-                yield tuple(part.to(self.device, non_blocking=True) for part in item)
+                yield item
         finally:
             closed.set()
             worker.join()
 
     def _fill(self, ready: queue.Queue, closed: threading.Event) -> None:
-        step = self.start
-        item: object = None
-        while not closed.is_set() and (self.stop is None or step < self.stop):
-            try:
-                item = self._make(step)
-            except BaseException as error:
-                item = error
-            _put(ready, item, closed)
-            if isinstance(item, BaseException):
-                return
-            step += 1
-        _put(ready, None, closed)
+        try:
+            for step in self._numbers():
+                if closed.is_set():
+                    return
+                _put(ready, self._make(step), closed)
+            _put(ready, None, closed)
+        except BaseException as error:
+            _put(ready, error, closed)
 
 
 def _put(ready: queue.Queue, item: object, closed: threading.Event) -> None:

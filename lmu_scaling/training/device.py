@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from lmu_scaling.errors import UserError
+from lmu_scaling.runtime import keep_freed_memory
 
 
 class DeviceError(UserError):
@@ -77,6 +78,8 @@ def place(device: str = "auto", precision: str = "auto", threads: int = 1) -> Pl
             "run on a GPU node with a CUDA build of torch (docs/cluster.md), or use device cpu",
         )
     chosen = torch.device("cuda", local) if kind == "cuda" else torch.device(kind)
+    if chosen.type == "cpu":
+        keep_freed_memory()
     if chosen.type == "cuda":
         torch.cuda.set_device(chosen)
         torch.backends.cuda.matmul.allow_tf32 = True

@@ -54,13 +54,7 @@ class Trainer:
         self.spec, self.rules, self.place = spec, spec["training"], place
         self.context: int = spec["model"]["context"]
         self.steps: int = self.rules["steps"]
-        self.local_batch, rest = divmod(self.rules["batch"], place.world)
-        if rest:
-            raise OutOfMemory(
-                f"a batch of {self.rules['batch']} sequences cannot be shared by {place.world} processes",
-                "training.batch",
-                "use a number of processes that divides the batch",
-            )
+        self.local_batch = self.rules["batch"] // place.world  # the sampler refuses a batch that cannot be shared
         self.micro_batch = min(how.get("micro_batch") or self.local_batch, self.local_batch)
         self.model = build(
             ModelSpec.from_dict(spec["model"]), seed=self.rules["seed"], compile=how.get("compile", "auto")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +12,15 @@ from lmu_scaling.runtime import Progress, disk_full_is_explained, si
 if TYPE_CHECKING:
     from lmu_scaling.training.loop import Trainer
 
+NOTE_SECONDS = 0.5
+
 
 class Watch:
     """Everything a person sees of a run while it trains. Only the main process says anything."""
 
     def __init__(self, folder: Path, label: str, tokens: int, flops_per_token: float, peak: float, main: bool) -> None:
         self.flops_per_token, self.peak, self.main = flops_per_token, peak, main
-        self.written = 0
+        self.written, self.next_note = 0, 0.0
         if not main:
             return
         self.bar = Progress(tokens, label, "tokens")
@@ -33,7 +36,10 @@ class Watch:
         if self.bar.done == 0:
             self.bar.done = (run.step - 1) * tokens  # what an earlier job had done
             self.bar.already = self.bar.done
-        self.bar.update(tokens, self.note(run))
+        due = time.monotonic() >= self.next_note  # words cost more than a small model's bookkeeping
+        self.bar.update(tokens, self.note(run) if due else "")
+        if due:
+            self.next_note = time.monotonic() + NOTE_SECONDS
         for row in run.history[max(self.written, len(run.history) - 1) :]:
             self.live.write(json.dumps(row) + "\n")
             self.live.flush()

@@ -6,6 +6,7 @@ Every daemon is a child of the test process and is stopped by its process id.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import getpass
 import os
@@ -15,7 +16,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -93,17 +94,27 @@ class Cluster:
                 child.wait(20)
         self.children.clear()
 
+    def lose(self, node: str) -> None:
+        """The node dies: it is DOWN for the controller, and its jobs' processes are gone without a word."""
+        self.ask("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
+        for pid, _, environment in self._processes():
+            if f"SLURMD_NODENAME={node}\0" in environment:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
     def leftovers(self) -> list[str]:
         """Command lines of living processes that belong to this cluster or to one of its jobs."""
-        found = []
+        return [f"{pid} {command}" for pid, command, _ in self._processes()]
+
+    def _processes(self) -> Iterator[tuple[int, str, str]]:
+        """Number, command line and environment."""
         for pid, command in processes():
             try:
                 environment = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
             except OSError:
                 continue
             if pid != os.getpid() and (str(self.home) in command or str(self.home) in environment):
-                found.append(f"{pid} {command}")
-        return found
+                yield pid, command, environment
 
     def _quietly(self, *command: str) -> None:
         subprocess.run(command, env=self.environment(), capture_output=True, timeout=30, check=False)
@@ -166,7 +177,7 @@ class Cluster:
             "AccountingStorageType": "accounting_storage/none",
             "JobAcctGatherType": "jobacct_gather/none",
             "MpiDefault": "none",
-            "ReturnToService": 2,
+            "ReturnToService": 0,  # a node that is set to DOWN stays there
             "JobRequeue": 1,
             "MinJobAge": 7200,
             "KillWait": 5,

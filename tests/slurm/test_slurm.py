@@ -115,7 +115,7 @@ def test_a_killed_snakemake_is_started_again_and_the_run_is_trained_once(
 def test_a_run_whose_node_goes_down_resumes_on_another(cluster: Cluster, finished: Checkout, tmp_path: Path) -> None:
     with Training(cluster, finished, seed=14) as training:
         _, job = training.freeze()
-        cluster.ask("scontrol", "update", f"NodeName={job['NodeList']}", "State=DOWN", "Reason=test")
+        cluster.lose(job["NodeList"])
         try:
             training.finish()
         finally:

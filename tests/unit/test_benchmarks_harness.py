@@ -1,11 +1,16 @@
-"""The benchmarks' own instruments: fair turns, honest medians, memory in a child, tables as Markdown."""
+"""The benchmarks' own instruments: fair turns, honest medians, memory in a child, one file, bars, the page."""
 
+import argparse
 import itertools
+import json
 
 import numpy as np
 import pytest
 
-from benchmarks import harness, report
+from benchmarks import __main__ as everything
+from benchmarks import data_bars, harness, machine, report, store, whole
+from benchmarks.bars import BARS, Bar, judge
+from benchmarks.store import cell
 
 
 def test_rivals_take_turns_and_each_gets_the_median_of_its_own_time():
@@ -70,6 +75,140 @@ def test_tables_become_markdown():
 
 
 def test_every_table_on_disk_is_complete():
-    for table in report.tables():
-        assert set(table) >= {"title", "columns", "rows", "notes", "machine"}
-        assert all(len(row) == len(table["columns"]) for row in table["rows"])
+    for section in store.load().values():
+        for table in section["tables"]:
+            assert set(table) >= {"title", "columns", "rows", "notes", "machine"}
+            assert all(len(row) == len(table["columns"]) for row in table["rows"])
+
+
+def test_a_ratio_is_taken_round_by_round():
+    ours, rival = harness.Timing((1.0, 2.0, 4.0)), harness.Timing((3.0, 6.0, 12.0))
+    found = harness.ratio(ours, rival)  # a busy round slows both
+    assert (found["value"], found["low"], found["high"]) == (3.0, 3.0, 3.0)
+    assert harness.rate(ours, 8.0)["value"] == 4.0
+
+
+# ------------------------------------------------------------------------------------------- one file, many sections
+def table(value, low=None, high=None, title="T", better="higher", threads=1, load=0.5, **more):
+    rows = [["a", cell(value, low, high, better=better, **more)]]
+    conditions = {"processor": "p", "cores": 2, "threads": threads, "clock": "wall", "load": load}
+    return {"title": title, "columns": ["what", "x"], "rows": rows, "notes": [], "machine": conditions}
+
+
+def worse(path, section="s"):
+    (entry,) = store.cells(store.load(path)[section]["tables"][0]).values()
+    return entry.get("was")
+
+
+def test_a_section_is_replaced_and_the_others_stay(tmp_path):
+    path = tmp_path / "results.json"
+    store.merge("one", [table(1.0)], "words", path)
+    store.merge("two", [table(2.0)], "", path)
+    store.merge("one", [table(3.0)], "", path)
+    found = store.load(path)
+    assert set(found) == {"one", "two"}
+    assert found["one"]["tables"][0]["rows"][0][1]["value"] == 3.0
+    assert found["two"]["tables"][0]["rows"][0][1]["value"] == 2.0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "was"),
+    [
+        ({"value": 100.0}, {"value": 85.0}, 100.0),
+        ({"value": 100.0}, {"value": 120.0}, None),
+        ({"value": 100.0}, {"value": 95.0}, None),  # measured once: less than ten per cent is no news
+        ({"value": 100.0, "low": 99.0, "high": 101.0}, {"value": 95.0}, 100.0),
+        ({"value": 100.0, "low": 90.0, "high": 110.0}, {"value": 85.0}, None),  # within the spread
+        ({"value": 100.0}, {"value": 120.0, "better": "lower"}, 100.0),
+        ({"value": 100.0, "load": 5.0}, {"value": 50.0}, None),  # a busy machine: ratios only
+        ({"value": 100.0, "load": 5.0}, {"value": 50.0, "unit": "×"}, 100.0),
+        ({"value": 100.0, "threads": 2}, {"value": 50.0}, None),  # other conditions are not compared
+        ({"value": 100.0, "title": "U"}, {"value": 50.0}, None),
+    ],
+)
+def test_what_got_worse_by_more_than_its_spread_is_marked(tmp_path, old, new, was):
+    path = tmp_path / "results.json"
+    store.merge("s", [table(**old)], "", path)
+    assert worse(path) is None
+    store.merge("s", [table(**new)], "", path)
+    assert worse(path) == was
+    assert ("▼ was 100" in report.render(store.load(path)["s"]["tables"][0])) == (was is not None)
+
+
+def test_rows_may_be_dictionaries(tmp_path):
+    given = {"title": "T", "columns": ["b", "a"], "rows": [{"a": 1, "b": 2}], "notes": [], "machine": {}}
+    (found,) = store.merge("s", [given], "", tmp_path / "results.json")
+    assert found["rows"] == [[2, 1]]
+    assert "| 2 | 1 |" in report.render(given)
+
+
+# -------------------------------------------------------------------------------------------------------------- bars
+def test_bars_are_met_missed_or_open():
+    bars = {"up": Bar("up", 2.0, "≥", numbers=2), "down": Bar("down", 0.5, "≤"), "none": Bar("none", 1, "<")}
+    found = judge([table(2.0, bar="up"), table(0.6, bar="down"), table(1.0)], bars)
+    assert {name: verdict.word for name, verdict in found.items()} == {
+        "up": "in part",
+        "down": "missed",
+        "none": "not measured",
+    }
+    assert judge([table(2.0, bar="up"), table(3.0, bar="up")], bars)["up"].word == "met"
+    assert judge([table(2.0, bar="up"), table(1.9, bar="up")], bars)["up"].word == "missed"
+
+
+def test_the_page_begins_with_what_is_missed(tmp_path):
+    results = tmp_path / "results.json"
+    store.merge("step", [table(1.2, bar="step_50257")], "more speed.", results)
+    text = report.build(results, tmp_path / "page.md")
+    first, second = text.index("**Missed:**"), text.index("## Layer")
+    assert first < second
+    assert "1.2 ✗" in text
+    assert "**Left on the table:** more speed." in text
+
+
+def test_all_met_is_said():
+    full = [table(b.limit if b.sense != "<" else b.limit / 2, bar=name) for name, b in BARS.items() for _ in range(4)]
+    assert "**All bars are met.**" in report.summary(judge(full), [])
+
+
+def test_the_data_stages_are_judged_from_their_own_table():
+    columns = ["what", "text_mb", "cpu_s", "mb_per_cpu_s", "peak_mb_per_process", "of_bare_cpu"]
+    rows = [
+        ["small tiktoken 1", 10.0, 1.0, 10.0, 100, None],
+        ["stages tiktoken 1", 100.0, 10.0, 10.0, 105, 0.9],
+        ["usual tiktoken 1", 100.0, 50.0, 2.0, 900, None],
+    ]
+    stored = [{"title": "T", "columns": columns, "rows": rows, "notes": [], "machine": {}}]
+    verdicts = judge(data_bars.tables(stored))
+    assert verdicts["data_bare"].values == (0.9,)
+    assert verdicts["data_flat"].values == (pytest.approx(0.05),)
+    exponents = {row[2]: row[3]["value"] for row in data_bars.growth(stored)}
+    assert exponents["time"] == pytest.approx(1.0)
+    assert data_bars.tables([]) == []
+
+
+# ----------------------------------------------------------------------------------------------------- the whole of it
+def test_quiet_machines_use_all_cores_and_the_wall(monkeypatch):
+    asked = argparse.Namespace(threads=0, clock="auto")
+    monkeypatch.setattr(machine, "load", lambda: 0.1)
+    assert machine.threads_and_clock(asked)[1] == "wall"
+    monkeypatch.setattr(machine, "load", lambda: 5.0)
+    assert machine.threads_and_clock(asked) == (1, "cpu")
+    assert machine.threads_and_clock(argparse.Namespace(threads=2, clock="auto")) == (2, "wall")
+
+
+def test_sections_run_in_an_order_that_feeds_growth():
+    names = [entry[0] for entry in everything.commands(False, [], [], None)]
+    assert names.index("make_owt2") < names.index("data") < names.index("growth")
+    assert [entry[0] for entry in everything.commands(False, [], ["data"], None)] == ["make_owt2", "data"]
+    assert all("--quick" in entry for entry in everything.commands(True, [], [], None))
+    assert {*names} - {"make_owt2", "coverage"} == {*report.SECTIONS}
+
+
+def test_a_finished_run_is_told_by_stage(tmp_path):
+    for name, seconds in (("train/a", 30.0), ("train/b", 10.0), ("fit", 10.0)):
+        path = tmp_path / "benchmarks" / f"{name}.tsv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"s\th:m:s\tmax_rss\tcpu_time\n{seconds}\t0:00:10\t100.0\t-\n")
+    rows = whole.by("stage", whole.jobs(tmp_path))
+    assert [(row[0], row[1], row[3]["value"]) for row in rows] == [("training", 2, 0.8), ("analysis", 1, 0.2)]
+    assert json.dumps(rows)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from lmu_scaling.errors import TokensError
 from lmu_scaling.runtime import write_json
+from lmu_scaling.tokens import loader as loader_module
 from lmu_scaling.tokens.loader import Loader, Sampler, permute
 from lmu_scaling.tokens.store import TokenStore
 
@@ -142,6 +143,13 @@ def test_memory_does_not_grow_with_the_number_of_windows():
     assert batch.max() < 10**12
 
 
+@pytest.fixture(params=["here", "by a thread"])
+def way(request, monkeypatch):
+    """Small batches are made on the spot, large ones ahead."""
+    monkeypatch.setattr(loader_module, "SMALL", 1 << 16 if request.param == "here" else 0)
+
+
+@pytest.mark.usefixtures("way")
 def test_the_loader_gives_the_samplers_batches_shifted_by_one_and_resumes_anywhere(tmp_path):
     torch = pytest.importorskip("torch")
     rng = np.random.default_rng(0)
@@ -158,8 +166,10 @@ def test_the_loader_gives_the_samplers_batches_shifted_by_one_and_resumes_anywhe
     resumed = list(Loader(store, sampler, 16, start=25, stop=40))
     assert all(torch.equal(a[0], b[0]) for a, b in zip(resumed, batches[25:], strict=True))
     assert loader.wait_seconds >= 0
+    assert list(Loader(store, sampler, 16, start=40, stop=40)) == []
 
 
+@pytest.mark.usefixtures("way")
 def test_a_reader_may_leave_early_and_errors_in_the_thread_reach_it(tmp_path):
     pytest.importorskip("torch")
     import threading

@@ -57,7 +57,7 @@ def _panel(axes: Axes, history: pd.DataFrame, look: Look) -> None:
         mark = look.mark(variant)
         for i, (_, run) in enumerate(history[history["variant"] == variant].sort_values("tokens").groupby("run")):
             label = mark.label if i == 0 else None
-            axes.plot(run["tokens"], run["loss"], color=tint(mark.colour, 0.35), linewidth=0.6, zorder=2)
+            axes.plot(run["tokens"], run["loss"], color=tint(mark.colour, 0.65), linewidth=0.4, zorder=2)
             checked = run.dropna(subset=["validation_loss"])
             axes.plot(
                 checked["tokens"],
