@@ -118,7 +118,7 @@ def main() -> None:
     args = settle(parser.parse_args(), rounds=5)
     args.versions = {}
     judged = [case for case in cases(args.quick) if case in JUDGED]
-    plain_note = "In an ordinary process, as `train` runs now: freed blocks go back to the system."
+    plain_note = "In an ordinary process, unlike `train`: freed blocks go back to the system."
     ordinary = steps_table("A training step, ordinary allocator", args, judged, plain_note, kept=False)
     harness.keep_freed_memory()
     note = (
