@@ -74,11 +74,17 @@ class TokenStore:
 
     def gather(self, indices: np.ndarray, n: int) -> np.ndarray:
         """Windows `indices` as int64 [len(indices), n + 1]."""
+        indices, count = np.asarray(indices, np.int64), self.windows(n)
+        if outside := [index for index in indices.tolist() if not 0 <= index < count]:
+            raise IndexError(f"window {outside[0]} of {count}")
         out = np.empty((len(indices), n + 1), np.int64)
-        for row, index in enumerate(np.asarray(indices).tolist()):
-            if not 0 <= index < self.windows(n):
-                raise IndexError(f"window {index} of {self.windows(n)}")
-            out[row] = self.slice(index * n, index * n + n + 1)
+        starts = indices * n
+        shards = np.searchsorted(self._starts, starts, side="right") - 1
+        offsets = starts - self._starts[shards]
+        for row, (shard, offset) in enumerate(zip(shards.tolist(), offsets.tolist(), strict=True)):
+            piece = self._shards[shard][offset : offset + n + 1]
+            whole = len(piece) == n + 1  # else the window goes on in the next shard
+            out[row] = piece if whole else self.slice(int(starts[row]), int(starts[row]) + n + 1)
         return out
 
     def positions_in_document(self, indices: np.ndarray, n: int) -> np.ndarray:
