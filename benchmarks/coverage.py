@@ -53,7 +53,7 @@ class Scenario:
 
 SCENARIOS = (
     Scenario("6 sizes, 3 seeds", SIXES, 3, TRUTH, "power"),
-    Scenario("4 sizes, 2 seeds (the embedded design)", FOURS, 2, TRUTH, "power"),
+    Scenario("3 sizes, 2 seeds (the embedded design)", FOURS[:3], 2, TRUTH, "power"),
     Scenario("6 sizes, 1 seed (the paper's design)", SIXES, 1, TRUTH, "power"),
     Scenario("6 sizes, 3 seeds, saturating law", SIXES, 3, SATURATING, "saturating"),
     Scenario("4 sizes, 4 budgets, 2 seeds, joint law", FOURS, 2, JOINT, "joint", (0.5, 1, 2, 4), 2e6),

@@ -90,7 +90,8 @@ class Impulse:
             kept = [old for old in self._casts if old[0] == name]
             if len(kept) >= 8:  # generation of many lengths must not fill the memory
                 del self._casts[kept[0]]
-            self._casts[key] = torch.from_numpy(self._array(name, size)).to(dtype=dtype, device=device)
+            with torch.inference_mode(False):  # made while generating, it must serve training as well
+                self._casts[key] = torch.from_numpy(self._array(name, size)).to(dtype=dtype, device=device)
         return self._casts[key]
 
     def _array(self, name: str, size: int) -> np.ndarray:
