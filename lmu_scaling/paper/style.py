@@ -192,6 +192,7 @@ def settle(figure: Figure) -> None:
     The layout's solver orders its unknowns by their addresses, so the last digits of what it finds differ from process
     to process, and with them the shades of a bitmap's edges.
     """
+    figure.set_dpi(PNG_DPI)  # letters are a little narrower or wider at other resolutions
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     for axes in figure.axes:

@@ -72,6 +72,7 @@ DRAWN = [
 def test_nothing_is_clipped_hidden_or_empty(experiments, name, case, columns):
     with style.context():
         figure, caption = render.draw(name, experiments[case], style.Look.of(paper_results.SETTINGS, columns))
+        style.settle(figure)
         figure.draw_without_rendering()
         boxes = [(text.get_text(), text.get_window_extent()) for text in texts(figure)]
         width, height = figure.get_size_inches() * figure.dpi
