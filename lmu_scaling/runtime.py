@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import glob
 import hashlib
 import json
 import os
@@ -48,6 +49,7 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
     scratch = path.with_name(f".{path.name}.{os.getpid()}.partial")
     with disk_full_is_explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+        _clear_stale(path)
         try:
             with open(scratch, mode, encoding=None if "b" in mode else "utf-8") as file:
                 yield file
@@ -56,6 +58,17 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
             os.replace(scratch, path)
         finally:
             scratch.unlink(missing_ok=True)
+
+
+def _clear_stale(path: Path) -> None:
+    """Remove what killed processes left half-written beside `path`; a living one may be at the same work."""
+    for scratch in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
+        try:
+            os.kill(int(scratch.name.split(".")[-2]), 0)
+        except (ProcessLookupError, ValueError):
+            scratch.unlink(missing_ok=True)
+        except PermissionError:  # alive, and somebody else's
+            continue
 
 
 def canonical_json(value: Any) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from lmu_scaling.corpus.accounts import check_bad_share
 from lmu_scaling.corpus.duplicates import exact_duplicates, near_duplicates, near_settings
 from lmu_scaling.corpus.filters import COMPARES_DOCUMENTS, document_filters
-from lmu_scaling.corpus.layout import clear_scratch, part_files
+from lmu_scaling.corpus.layout import part_files
 from lmu_scaling.corpus.report import report_rows, write_report
 from lmu_scaling.corpus.split import SPLITS, split_of, subsample
 from lmu_scaling.errors import CorpusError
@@ -27,7 +27,6 @@ DROP_CODES = {"exact_duplicates": 1, "near_duplicates": 2, "subsample": 3}
 def deduplicate(settings: Any, source: Path, parts: Path, out: Path) -> dict[str, Any]:
     """Decide for every document of the parts in folder `parts`; write drops, report and manifest to folder `out`."""
     described = read_json(source)
-    clear_scratch([Path(out) / name for name in ("drops.npy", "report.csv", "manifest.json")])
     files = [part_files(parts, i) for i in range(settings.parts)]
     counts = [read_json(f["counts"]) for f in files]
     unreadable = check_bad_share(counts, described, settings.max_bad_share)

@@ -5,13 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 
-def clear_scratch(paths: list[Path]) -> None:
-    """Remove what a killed job left half-written beside its outputs; no two jobs have the same outputs."""
-    for path in paths:
-        for scratch in path.parent.glob(f".{path.name}.*.partial"):
-            scratch.unlink(missing_ok=True)
-
-
 def part_files(folder: Path, part: int) -> dict[str, Path]:
     """A part's token ids, the signatures of its documents, and its counts."""
     stem = f"{part:05d}"

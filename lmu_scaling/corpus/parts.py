@@ -25,7 +25,7 @@ from lmu_scaling.corpus.accounts import Accounts
 from lmu_scaling.corpus.documents import Block
 from lmu_scaling.corpus.duplicates import near_settings
 from lmu_scaling.corpus.filters import NEEDS_TOKENS, Keep, document_filters
-from lmu_scaling.corpus.layout import clear_scratch, part_files
+from lmu_scaling.corpus.layout import part_files
 from lmu_scaling.corpus.members import Member, read_blocks, read_members, share
 from lmu_scaling.corpus.minhash import MinHasher
 from lmu_scaling.runtime import Progress, atomic_write, write_json
@@ -48,7 +48,6 @@ def filter_part(settings: Any, tokens: Any, source: Path, part: int, out: Path) 
     accounts = Accounts(stop_on_bad=settings.on_bad_document == "stop")
     encoder = _Encoder(document_filters(settings.filters), tokenizer, near_settings(settings.filters), accounts)
     files = part_files(out, part)
-    clear_scratch(list(files.values()))
     with atomic_write(files["tokens"], "wb") as file:
         for batch in _batches(mine, accounts, f"part {part}"):
             file.write(encoder.encode(batch).data)

@@ -16,7 +16,6 @@ from typing import Any
 import yaml
 
 from lmu_scaling.corpus.download import checked_sha256, download
-from lmu_scaling.corpus.layout import clear_scratch
 from lmu_scaling.corpus.members import Member, format_of
 from lmu_scaling.errors import CorpusError, DownloadError
 from lmu_scaling.runtime import canonical_json, sha256_bytes, write_json
@@ -26,7 +25,6 @@ BLOCK = 512
 
 def fetch(settings: Any, catalog: Path, data: Path, out: Path) -> dict[str, Any]:
     """Locate or download `settings.source` (or use `settings.path`) and describe it in `out` (source.json)."""
-    clear_scratch([Path(out)])
     entry = read_catalog(catalog, settings.source)
     kinds = {"package": _package, "download": _download, "local": _local, "huggingface": _huggingface}
     members, facts = kinds[entry["kind"]](settings, entry, Path(data) / settings.source)

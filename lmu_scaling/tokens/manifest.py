@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from lmu_scaling.corpus.layout import clear_scratch
 from lmu_scaling.corpus.split import SPLITS
 from lmu_scaling.errors import TokensError
 from lmu_scaling.runtime import canonical_json, read_json, sha256_bytes, write_json
@@ -29,7 +28,6 @@ FEW_DOCUMENTS = 10
 
 def write_manifest(settings: Any, tokens: Any, corpus: Path, folder: Path, out: Path) -> dict[str, Any]:
     """Merge the parts' counts in `folder` into `out`; `corpus` is the folder with the corpus manifest."""
-    clear_scratch([Path(out)])
     shards = []
     for part in range(settings.parts):
         facts = read_json(Path(folder) / f"{part:05d}.json")

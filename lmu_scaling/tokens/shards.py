@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from lmu_scaling.corpus.layout import clear_scratch, part_files
+from lmu_scaling.corpus.layout import part_files
 from lmu_scaling.corpus.split import SPLITS, split_of
 from lmu_scaling.errors import CorpusError, TokensError
 from lmu_scaling.runtime import atomic_write, read_json, write_json
@@ -51,8 +51,6 @@ def tokenise_part(settings: Any, tokens: Any, corpus: Path, parts: Path, part: i
     if len(drops) != len(lengths) or lengths.sum(dtype=np.int64) * ITEM != files["tokens"].stat().st_size:
         raise CorpusError("the part does not fit to the decisions", str(files["tokens"]), "run the filter rules again")
     target = np.where(np.asarray(drops) == 0, split_of(hashes, settings.split), len(SPLITS))
-    names = [shard_name(part, split) for split in SPLITS] + [counts_name(part), f"{part:05d}.json"]
-    clear_scratch([Path(out) / name for name in names])
     counts = np.zeros((len(SPLITS), tokens.vocab), np.int64)
     facts: list[dict[str, Any]] = []
     for i, split in enumerate(SPLITS):
