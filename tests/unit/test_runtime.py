@@ -28,8 +28,13 @@ def test_leftovers_of_the_dead_go_and_those_of_the_living_stay(tmp_path: Path) -
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     target = tmp_path / "table.csv"
     target.write_text("old")
-    with pytest.raises(ZeroDivisionError), atomic_write(target) as file:
-        file.write("new")
-        raise ZeroDivisionError
+
+    def fail() -> None:
+        with atomic_write(target) as file:
+            file.write("new")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
     assert target.read_text() == "old"
     assert list(tmp_path.iterdir()) == [target]
