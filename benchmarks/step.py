@@ -25,10 +25,10 @@ JUDGED = {("lmu", "S", 50257): "step_50257", ("lmu", "S", 8192): "step_8192"}
 Case = tuple[str, str, int]  # variant, size, vocabulary
 
 
-def cases(quick: bool) -> list[Case]:
-    if quick:
+def cases(args: argparse.Namespace) -> list[Case]:
+    if args.quick:
         return [("lmu", "S", 8192), ("transformer", "S", 8192)]
-    asked = [(variant, size, vocab) for vocab in (4096, 50257) for variant in variants() for size in WIDTHS]
+    asked = [(variant, size, vocab) for vocab in (4096, 50257) for variant in variants() for size in args.sizes]
     return [*asked, ("lmu", "S", 8192)]
 
 
@@ -114,10 +114,11 @@ def loss_table(args: argparse.Namespace) -> Table:
 
 def main() -> None:
     parser = options(__doc__)
+    parser.add_argument("--sizes", nargs="+", default=list(WIDTHS), choices=list(WIDTHS))
     parser.add_argument("--no-transformers", dest="transformers", action="store_false")
     args = settle(parser.parse_args(), rounds=5)
     args.versions = {}
-    judged = [case for case in cases(args.quick) if case in JUDGED]
+    judged = [case for case in cases(args) if case in JUDGED]
     plain_note = "In an ordinary process, unlike `train`: freed blocks go back to the system."
     ordinary = steps_table("A training step, ordinary allocator", args, judged, plain_note, kept=False)
     harness.keep_freed_memory()
@@ -126,7 +127,7 @@ def main() -> None:
         "`train` takes. Freed memory is kept for reuse on all sides; the bars are judged here. "
         "Peak memory: above the weights and moments. S, M, L: d = 48, 96, 204."
     )
-    steps = steps_table("A training step", args, cases(args.quick), note, kept=True)
+    steps = steps_table("A training step", args, cases(args), note, kept=True)
     steps["notes"] += [f"{name} {version}." for name, version in args.versions.items() if name != "torch"]
     tables = [steps, ordinary, loss_table(args), surroundings.table(args)]
     harness.publish("step", tables, left(steps), args.quick)
