@@ -189,8 +189,8 @@ def save(figure: Figure, *, pdf: Path, svg: Path, png: Path) -> None:
 def settle(figure: Figure) -> None:
     """Lay the figure out once and fix the places, rounded.
 
-    The layout's solver orders its unknowns by their addresses, so the last digits of what it finds differ from process
-    to process, and with them the shades of a bitmap's edges.
+    The last digits of what the layout's solver finds differ from process to process (seen: one in four; it probably
+    orders its unknowns by their addresses), and with them the shades of a bitmap's edges.
     """
     figure.set_dpi(PNG_DPI)  # letters are a little narrower or wider at other resolutions
     figure.draw_without_rendering()

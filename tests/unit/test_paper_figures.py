@@ -18,6 +18,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.text import Text
 
 from lmu_scaling.errors import ResultsError
+from lmu_scaling.paper.figures import loss_vs_compute
 from lmu_scaling.paper import inputs, render, style
 from tests.unit import paper_results
 
@@ -91,6 +92,11 @@ def test_nothing_is_clipped_hidden_or_empty(experiments, name, case, columns):
     assert "nan" not in caption
 
 
+def test_ticks_of_compute_are_labelled_with_their_own_value():
+    labels = [loss_vs_compute._power(value) for value in (1e12, 1.5e12, 2e12, 7e11)]
+    assert labels == ["$10^{12}$", r"$1.5\cdot 10^{12}$", r"$2\cdot 10^{12}$", r"$7\cdot 10^{11}$"]
+
+
 def test_a_missing_variant_is_said(experiments):
     with style.context():
         figure, caption = render.draw("per_token_loss", experiments["no_attention"], style.Look())
@@ -149,7 +155,8 @@ def test_two_renderings_in_two_processes_are_byte_identical(experiments, tmp_pat
         here = digests(name, experiments["embedded"], tmp_path / "here")
     code = (
         "import sys; from pathlib import Path; from types import SimpleNamespace\n"
-        "from lmu_scaling.paper import render\n"
+        "from lmu_scaling.paper.figures import loss_vs_compute
+from lmu_scaling.paper import render\n"
         f"settings = SimpleNamespace(**{vars(paper_results.SETTINGS)!r})\n"
         f"out = Path({str(tmp_path / 'there')!r}); out.mkdir()\n"
         f"for name in {names!r}:\n"

@@ -51,8 +51,8 @@ def _budget(axes: Axes, row: pd.Series) -> None:
 
 
 def _power(value: float) -> str:
-    mantissa, exponent = f"{value:.0e}".split("e")
-    lead = "" if mantissa == "1" else rf"{mantissa}\cdot "
+    mantissa, exponent = f"{value:.1e}".split("e")  # ticks may stand at 1.5
+    lead = "" if mantissa == "1.0" else rf"{mantissa.removesuffix('.0')}\cdot "
     return f"${lead}10^{{{int(exponent)}}}$"
 
 
