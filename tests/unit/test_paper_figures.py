@@ -18,8 +18,8 @@ from matplotlib.colors import to_rgb
 from matplotlib.text import Text
 
 from lmu_scaling.errors import ResultsError
-from lmu_scaling.paper.figures import loss_vs_compute
 from lmu_scaling.paper import inputs, render, style
+from lmu_scaling.paper.figures import loss_vs_compute
 from tests.unit import paper_results
 
 FIGURES = inputs.modules("figure")
@@ -155,8 +155,7 @@ def test_two_renderings_in_two_processes_are_byte_identical(experiments, tmp_pat
         here = digests(name, experiments["embedded"], tmp_path / "here")
     code = (
         "import sys; from pathlib import Path; from types import SimpleNamespace\n"
-        "from lmu_scaling.paper.figures import loss_vs_compute
-from lmu_scaling.paper import render\n"
+        "from lmu_scaling.paper import render\n"
         f"settings = SimpleNamespace(**{vars(paper_results.SETTINGS)!r})\n"
         f"out = Path({str(tmp_path / 'there')!r}); out.mkdir()\n"
         f"for name in {names!r}:\n"
