@@ -142,8 +142,7 @@ def report(experiments: int, draws: int) -> str:
         f"Share of {experiments} simulated experiments (`python benchmarks/coverage.py`, {draws} draws each)",
         "whose nominal 95 % interval contains the truth; the standard error is about 1.5 points. The method is that of",
         "`lmu_scaling/analysis/draws.py`; `plain` resamples seeds within a cell without its corrections, and shows why",
-        "they are there. With one seed the spread is estimated from the scatter about the law, of which the error of a",
-        "single size is a part: what hangs on one size, like a multiplier, is then covered more often than stated.\n",
+        "they are there. With one seed the spread is estimated from the scatter about the law.\n",
         "| design | quantity | coverage |",
         "|---|---|---|",
     ]

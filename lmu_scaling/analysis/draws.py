@@ -8,8 +8,8 @@ difference, a multiplier) is consistent with every other number of the same draw
 * seeds are resampled as residuals of ln L from the mean of their cell, pooled over the cells of a variant, inflated by
   √(s/(s-1)) because s seeds sit closer to their own mean, and widened by √(f/χ²_f) because the spread itself is known
   from only f degrees of freedom. With 2 or 3 seeds the plain bootstrap is far too narrow (benchmarks/coverage.py);
-* without repeated seeds the spread comes from the other variants, else from the scatter about a power law, else it is
-  assumed (0.02 nats), and the source is named.
+* without repeated seeds the spread comes from the other variants, else from the scatter about a power law (whose
+  draws then follow `_scatter_draws`), else it is assumed (0.02 nats), and the source is named.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class Noise:
     freedom: int
     source: str
     residuals: Array
+    scattered: tuple[int, ...] = ()  # the cells whose scatter about a law it was read from
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,11 @@ def make_cells(table: pd.DataFrame, blocks: tuple[Array, Array], draws: int, con
     noise_br = np.zeros((draws, len(table)))
     for variant, noise in noises.items():
         runs = np.flatnonzero((table["variant"] == variant).to_numpy())
-        noise_br[:, runs] = _seed_noise(noise, draws, len(runs), rng)
+        noise_br[:, runs] = _seed_draws(noise, draws, len(runs), rng)
+        if noise.scattered:
+            off_law = _scatter_draws(noise, frame.loc[list(noise.scattered), "n"].to_numpy(float), draws, rng)
+            for cell, drawn_b in zip(noise.scattered, off_law.T, strict=True):
+                noise_br[:, cell_of_run == cell] = drawn_b[:, None]
     point = average @ log_loss_r
     return Cells(frame, point, point + (shift_br + noise_br) @ average.T, noises, confidence)
 
@@ -195,13 +200,34 @@ def _scatter(cells: pd.DataFrame, point: Array) -> Noise:
     freedom = len(n) - 2
     if freedom >= FEWEST_FREEDOM - 1:
         residual = (y - fit_power(n, y).log_loss(n)[0]) * np.sqrt(len(n) / freedom)
-        return Noise(float(np.sqrt(np.mean(residual**2))), freedom, "scatter about the power law (one seed)", residual)
+        sigma = float(np.sqrt(np.mean(residual**2)))
+        source = "scatter about the power law (one seed)"
+        return Noise(sigma, freedom, source, residual, tuple(main.index))
     sigma = ASSUMED_NATS / float(np.exp(y.mean()))
     return Noise(sigma, 1000, f"assumed {ASSUMED_NATS} nats (one seed, few sizes)", np.array([-sigma, sigma]))
 
 
-def _seed_noise(noise: Noise, draws: int, runs: int, rng: np.random.Generator) -> Array:
+def _seed_draws(noise: Noise, draws: int, runs: int, rng: np.random.Generator) -> Array:
     """[b, runs]"""
     picked = rng.choice(noise.residuals, (draws, runs)) * rng.choice([-1.0, 1.0], (draws, runs))
-    widening = np.sqrt(noise.freedom / rng.chisquare(noise.freedom, draws))
-    return picked * widening[:, None]
+    return picked * _widening(noise, draws, rng)
+
+
+def _scatter_draws(noise: Noise, n: Array, draws: int, rng: np.random.Generator) -> Array:
+    """[b, sizes] of a variant whose spread is the scatter of these very sizes about their law.
+
+    The errors along the law do not show in that scatter, so they are normal and widened. Those off the law do: the
+    length of their vector is known, σ√f, and only its direction is not. Widening them too would count the error of one
+    size twice, as an error and as a sign of large errors; a multiplier, which hangs on few sizes, was then covered in
+    all of 200 experiments (benchmarks/coverage.py).
+    """
+    z = rng.standard_normal((draws, len(n)))
+    along = fit_power(n, z).log_loss(n)
+    off = z - along
+    off *= np.sqrt(noise.freedom) / np.linalg.norm(off, axis=1, keepdims=True)
+    return noise.sigma * (along * _widening(noise, draws, rng) + off)
+
+
+def _widening(noise: Noise, draws: int, rng: np.random.Generator) -> Array:
+    """[b, 1]: how much larger than estimated the spread may be."""
+    return np.sqrt(noise.freedom / rng.chisquare(noise.freedom, draws))[:, None]

@@ -67,6 +67,20 @@ def test_the_source_of_seed_noise_is_named(seeds, sizes, source):
     assert source in make_cells(table, blocks, 100, 0.95, 0).noise["lmu"].source
 
 
+def test_with_one_seed_the_interval_of_a_single_size_covers_as_often_as_it_says():
+    """Its own error is part of the scatter that the spread is read from: it must not be counted twice."""
+    table, blocks = experiment(seeds=1, sizes=6, sequences=2, variants=("lmu",))
+    blocks = (np.ones_like(blocks[0]), blocks[1])  # no text is harder than another: seeds are the only noise
+    truth = np.log(10 * table["n_exact"].to_numpy(float) ** -0.07)
+    hits = []
+    for trial in range(250):
+        table["test_loss"] = np.exp(truth + np.random.default_rng(trial).normal(0, 0.01, len(table)))
+        cells = make_cells(table, blocks, 400, 0.95, trial)
+        low, high = cells.interval(cells.log_loss)
+        hits.append((low[1] <= truth[1]) & (truth[1] <= high[1]))
+    assert 0.91 <= np.mean(hits) <= 0.985
+
+
 def test_seeds_that_differ_in_size_are_refused():
     table, blocks = experiment()
     table.loc[0, "n_exact"] += 1
