@@ -1,4 +1,4 @@
-"""Builds and calls `kernels/*.c`: convolution and implicit self-attention of the LMU on a CPU, through ctypes.
+"""Builds and calls `kernels/*.c`: the LMU's convolution and implicit self-attention, and the head's loss, on a CPU.
 
 The system's C compiler needs about a second, once per machine: the library is cached under a hash of source, compiler
 and processor. Without a compiler `kernels()` is None, and the caller uses the torch form.
@@ -19,11 +19,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 C_SOURCES = "kernels"  # read by the fingerprint: an edit of the kernels retrains what uses them
 FOLDER = Path(__file__).with_name(C_SOURCES)
 FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-shared", "-pthread")
-MOST_THREADS = 64  # as in vector.h
+MOST_THREADS, LANES = 64, 8  # as in vector.h
 POINTER, LONG, INT, FLOAT = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_float
 SIGNATURES: dict[str, list[Any]] = {
     "lmu_spectrum": [POINTER] * 3 + [LONG] * 2 + [INT],
@@ -32,6 +33,7 @@ SIGNATURES: dict[str, list[Any]] = {
     "lmu_filter_gradient": [POINTER, INT, POINTER, POINTER, LONG, LONG, INT],
     "lmu_attend": [POINTER] * 3 + [FLOAT, POINTER] + [LONG] * 2 + [INT] * 3,
     "lmu_attend_back": [POINTER] * 3 + [FLOAT] + [POINTER] * 3 + [LONG] * 2 + [INT] * 3,
+    "lmu_head": [POINTER] * 6 + [LONG] * 2 + [INT] * 2,
 }
 
 
@@ -183,3 +185,14 @@ def attend_back(
     _call("lmu_attend_back", *before, scale, *after, b, n, d, len(p_i), len(sums))
     total = sums.sum(0)
     return total[: len(bias_k)], total[len(bias_k) :]
+
+
+def head(h_td: Tensor, weight_vd: Tensor, gradients: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """ln Σ exp(h · weightᵀ) of each token; with `gradients`, those of its mean to h and to the weights (else unset)."""
+    (total, d), classes = h_td.shape, len(weight_vd)
+    h_tp, weight_vp = (F.pad(part, (0, -d % LANES)).contiguous() for part in (h_td, weight_vd))
+    sum_t, shift_t = h_tp.new_empty(total), h_tp.new_empty(total)
+    dh_tp, dweight_vp = torch.empty_like(h_tp), torch.zeros_like(weight_vp if gradients else weight_vp[:0])
+    tensors = (_at(h_tp), _at(weight_vp), _at(sum_t), _at(shift_t), _at(dh_tp), _at(dweight_vp) if gradients else 0)
+    _call("lmu_head", *tensors, total, classes, h_tp.shape[1], threads())
+    return sum_t.log() + shift_t, dh_tp[:, :d], dweight_vp[:, :d]

@@ -52,6 +52,7 @@ class LanguageModel(nn.Module):
             [nn.LayerNorm(spec.d, NORM_EPS, elementwise_affine=arch.norm_weights) for _ in norms]
         )
         self.dropout = nn.Dropout(spec.dropout)
+        self.compiled = False  # whether kernels may be used that are compiled for this machine; see `build`
 
     def initialise(self, generator: torch.Generator | None = None) -> None:
         nn.init.normal_(self.head_weight, std=EMBEDDING_STD, generator=generator)
@@ -108,8 +109,8 @@ class LanguageModel(nn.Module):
 def build(spec: ModelSpec, seed: int | None = None, compile: str = "auto", recompute: bool = False) -> LanguageModel:
     """A model on the CPU. With a seed, its weights depend on nothing else (not even on the global random state).
 
-    `compile` says whether the LMU may use kernels that are compiled for this machine: "on" insists, "off" forbids,
-    "auto" takes them if there is a compiler. `recompute` trades time for memory: the LMU holds its input only.
+    `compile` says whether the LMU and the loss may use kernels that are compiled for this machine: "on" insists, "off"
+    forbids, "auto" takes them if there is a compiler. `recompute` trades time for memory: the LMU holds its input only.
     Neither is part of a run's identity.
     """
     if compile not in COMPILE:
@@ -117,10 +118,11 @@ def build(spec: ModelSpec, seed: int | None = None, compile: str = "auto", recom
     with torch.random.fork_rng(devices=[]):  # torch's layers draw weights of their own, which are replaced here
         model = LanguageModel(spec)
     model.initialise(None if seed is None else torch.Generator().manual_seed(seed))
-    memories = [layer for layer in model.layers if isinstance(layer, LMU)]
-    compiled = bool(memories) and compile != "off" and _compiler_found(insist=compile == "on")
-    for layer in memories:
-        layer.compiled, layer.keep = compiled, not recompute
+    model.compiled = compile != "off"
+    for layer in model.layers:
+        if isinstance(layer, LMU):
+            layer.compiled = model.compiled and _compiler_found(insist=compile == "on")
+            layer.keep = not recompute
     return model
 
 

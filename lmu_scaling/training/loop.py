@@ -42,7 +42,8 @@ class Objective(nn.Module):
 
     def forward(self, inputs_bn: Tensor, targets_bn: Tensor) -> Tensor:
         h_bnd = self.model.hidden(inputs_bn)
-        return linear_cross_entropy(h_bnd.flatten(0, 1), self.model.head_weight, targets_bn.flatten())
+        weight_vd, targets_t = self.model.head_weight, targets_bn.flatten()
+        return linear_cross_entropy(h_bnd.flatten(0, 1), weight_vd, targets_t, self.model.compiled)
 
 
 class Trainer:

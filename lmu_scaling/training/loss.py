@@ -1,7 +1,8 @@
 """Cross-entropy of a linear head without holding the logits.
 
 At 50,257 classes and d = 48 the head is most of a step's time and memory. The logits exist only for a chunk of tokens
-at a time, and the gradient is taken in the forward pass, while they are there.
+at a time, and the gradient is taken in the forward pass, while they are there: by a compiled kernel in float32 on a
+CPU (kernels/head.c), in torch elsewhere.
 
 Axes: t tokens, c tokens of a chunk, v classes, k classes of a tile, d width.
 """
@@ -14,21 +15,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lmu_scaling.models import native
+
 TOKENS = 256  # tokens per chunk: the buffer holds at most TOKENS × V numbers
 CLASSES = 4096  # classes per tile: a tile of TOKENS × CLASSES float32 is 4 MB and stays in cache
 PROBE = 1024  # classes whose largest logit serves as the shift of the exponentials
 SAFE = 1e30  # a sum of exponentials above this is taken again with the exact shift
 
 
-def linear_cross_entropy(h_td: Tensor, weight_vd: Tensor, targets_t: Tensor) -> Tensor:
-    """Mean of -log softmax(h · weightᵀ)[target], in nats; equals `F.cross_entropy` on the full logits."""
-    return _LinearCrossEntropy.apply(h_td, weight_vd, targets_t)
+def linear_cross_entropy(h_td: Tensor, weight_vd: Tensor, targets_t: Tensor, compiled: bool = True) -> Tensor:
+    """Mean of -log softmax(h · weightᵀ)[target], in nats; equals `F.cross_entropy` on the full logits.
+
+    `compiled` allows the kernel that is compiled for this machine, where there is one: float32 on a CPU.
+    """
+    return _LinearCrossEntropy.apply(h_td, weight_vd, targets_t, compiled)
 
 
 @torch.no_grad()
-def token_losses(h_td: Tensor, weight_vd: Tensor, targets_t: Tensor) -> Tensor:
+def token_losses(h_td: Tensor, weight_vd: Tensor, targets_t: Tensor, compiled: bool = True) -> Tensor:
     """The loss of every token in nats, without gradients: what evaluation needs."""
     h_td, weight_vd = _operands(h_td, weight_vd)
+    if compiled and _has_kernel(h_td):
+        return native.head(h_td, weight_vd, gradients=False)[0] - _target_logits(h_td, weight_vd, targets_t)
     losses_t = torch.empty(len(h_td), dtype=_accumulator(h_td.dtype), device=h_td.device)
     for chunk in _chunks(len(h_td)):
         h_cd = h_td[chunk]
@@ -39,38 +47,54 @@ def token_losses(h_td: Tensor, weight_vd: Tensor, targets_t: Tensor) -> Tensor:
 
 class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, h_td: Tensor, weight_vd: Tensor, targets_t: Tensor) -> Tensor:
+    def forward(ctx: Any, h_td: Tensor, weight_vd: Tensor, targets_t: Tensor, compiled: bool) -> Tensor:
         if not any(ctx.needs_input_grad):
-            return token_losses(h_td, weight_vd, targets_t).mean()
-        loss, dh_td, dweight_vd = _with_gradients(*_operands(h_td, weight_vd), targets_t)
+            return token_losses(h_td, weight_vd, targets_t, compiled).mean()
+        loss, dh_td, dweight_vd = _with_gradients(*_operands(h_td, weight_vd), targets_t, compiled)
         ctx.save_for_backward(dh_td.to(h_td.dtype), dweight_vd.to(weight_vd.dtype))
         return loss
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
         dh_td, dweight_vd = ctx.saved_tensors
-        return dh_td * grads[0], dweight_vd * grads[0], None
+        return dh_td * grads[0], dweight_vd * grads[0], None, None
 
 
-def _with_gradients(h_td: Tensor, weight_vd: Tensor, targets_t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _with_gradients(
+    h_td: Tensor, weight_vd: Tensor, targets_t: Tensor, compiled: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    if compiled and _has_kernel(h_td):
+        log_sum_t, dh_td, dweight_vd = native.head(h_td, weight_vd, gradients=True)
+    else:
+        log_sum_t, dh_td, dweight_vd = _denominator(h_td, weight_vd)
+    # the softmax's part of the gradient is there; the targets' part is -1/total at one class per token
+    total = len(h_td)
+    dh_td.sub_(weight_vd[targets_t], alpha=1 / total)
+    dweight_vd.index_add_(0, targets_t, h_td.to(dweight_vd.dtype), alpha=-1 / total)
+    return (log_sum_t - _target_logits(h_td, weight_vd, targets_t)).mean(), dh_td, dweight_vd
+
+
+def _has_kernel(h_td: Tensor) -> bool:
+    return h_td.device.type == "cpu" and h_td.dtype == torch.float32 and native.kernels() is not None
+
+
+def _denominator(h_td: Tensor, weight_vd: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Its logarithm for each token, and the gradients of the mean of that: `native.head` in torch."""
     total, width = h_td.shape
     wide = _accumulator(h_td.dtype)
     dh_td = torch.zeros(total, width, dtype=wide, device=h_td.device)
     dweight_vd = torch.zeros(weight_vd.shape, dtype=wide, device=h_td.device)
-    losses_t = torch.empty(total, dtype=wide, device=h_td.device)
+    log_sum_t = torch.empty(total, dtype=wide, device=h_td.device)
     exp_vc = torch.empty(len(weight_vd), min(TOKENS, total), dtype=h_td.dtype, device=h_td.device)
     for chunk in _chunks(total):
         h_cd = h_td[chunk]
         tiles_vc = exp_vc if len(h_cd) == exp_vc.shape[1] else exp_vc.new_empty(len(weight_vd), len(h_cd))
         sum_c, shift_c = _exponentials(h_cd, weight_vd, tiles_vc, dh_td[chunk])
-        losses_t[chunk] = sum_c.log() + shift_c - _target_logits(h_cd, weight_vd, targets_t[chunk])
+        log_sum_t[chunk] = sum_c.log() + shift_c
         scale_c1 = (1 / (sum_c * total))[:, None]
         dh_td[chunk] *= scale_c1
         _add_product(dweight_vd, tiles_vc, (h_cd * scale_c1).to(h_cd.dtype))
-    # the softmax's part of the gradient is there; the targets' part is -1/total at one class per token
-    dh_td.sub_(weight_vd[targets_t], alpha=1 / total)
-    dweight_vd.index_add_(0, targets_t, h_td.to(wide), alpha=-1 / total)
-    return losses_t.mean(), dh_td, dweight_vd
+    return log_sum_t, dh_td, dweight_vd
 
 
 def _exponentials(h_cd: Tensor, weight_vd: Tensor, exp_vc: Tensor, dh_cd: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,8 +8,13 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lmu_scaling.models import native
 from lmu_scaling.training import loss as module
 from lmu_scaling.training.loss import linear_cross_entropy, token_losses
+from tests.needs import needs
+
+needs_compiler = needs(native.kernels(), "no C compiler on this machine")
+both_forms = pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=needs_compiler)])
 
 
 def example(
@@ -22,8 +27,8 @@ def example(
     return h.requires_grad_(), weight.requires_grad_(), targets
 
 
-def with_gradients(function, h, weight, targets):
-    value = function(h, weight, targets)
+def with_gradients(function, h, weight, targets, *how):
+    value = function(h, weight, targets, *how)
     return value.detach(), *torch.autograd.grad(value, (h, weight))
 
 
@@ -41,10 +46,27 @@ def test_equals_cross_entropy_on_full_logits_for_any_shape(tokens: int, classes:
         torch.testing.assert_close(ours, expected, rtol=1e-10, atol=1e-12)
 
 
-def test_equals_cross_entropy_at_gpt2s_vocabulary_to_float32_rounding() -> None:
+@needs_compiler
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 300), st.integers(2, 3000), st.integers(1, 40), st.integers(1, 3), st.integers(0, 1000))
+def test_the_kernel_equals_cross_entropy_for_any_shape(tokens, classes, width, threads, seed) -> None:
+    batch = example(tokens, classes, width, seed=seed)
+    exact = [part.detach().double().requires_grad_(part.is_floating_point()) for part in batch[:2]]
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        found = with_gradients(linear_cross_entropy, *batch, True)
+    finally:
+        torch.set_num_threads(before)
+    for ours, expected in zip(found, with_gradients(full_logits, *exact, batch[2]), strict=True):
+        torch.testing.assert_close(ours.double(), expected, rtol=1e-4, atol=5e-6)
+
+
+@both_forms
+def test_equals_cross_entropy_at_gpt2s_vocabulary_to_float32_rounding(compiled: bool) -> None:
     batch = example(600, 50257, 48, scale=0.3)
     for ours, expected in zip(
-        with_gradients(linear_cross_entropy, *batch), with_gradients(full_logits, *batch), strict=True
+        with_gradients(linear_cross_entropy, *batch, compiled), with_gradients(full_logits, *batch), strict=True
     ):
         assert (ours - expected).abs().max() <= 5e-6 * expected.abs().max()
 
@@ -54,14 +76,15 @@ def test_gradcheck() -> None:
     assert torch.autograd.gradcheck(lambda a, b: linear_cross_entropy(a, b, targets), (h, weight))
 
 
+@both_forms
 @pytest.mark.parametrize("scale", [30.0, 300.0])
-def test_huge_logits_overflow_neither_value_nor_gradient(scale: float) -> None:
+def test_huge_logits_overflow_neither_value_nor_gradient(scale: float, compiled: bool) -> None:
     """The shift of the exponentials is probed on a few classes; here the largest logit lies far beyond it."""
     h, weight, targets = example(5, module.PROBE + 50, 8)
     with torch.no_grad():
         weight[module.PROBE + 10] = scale * h[0]
     for ours, expected in zip(
-        with_gradients(linear_cross_entropy, h, weight, targets),
+        with_gradients(linear_cross_entropy, h, weight, targets, compiled),
         with_gradients(full_logits, h, weight, targets),
         strict=True,
     ):
@@ -69,10 +92,21 @@ def test_huge_logits_overflow_neither_value_nor_gradient(scale: float) -> None:
         torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_token_losses_average_to_the_loss() -> None:
+@both_forms
+def test_a_nan_in_states_or_weights_shows_in_the_loss(compiled: bool) -> None:
+    """Also one that belongs to no target: otherwise a broken run would look healthy."""
+    for spoiled in (0, 1):
+        h, weight, _ = example(20, 200, 8)
+        with torch.no_grad():
+            (h, weight)[spoiled][3, 2] = float("nan")
+        assert torch.isnan(linear_cross_entropy(h, weight, torch.zeros(20, dtype=torch.long), compiled))
+
+
+@both_forms
+def test_token_losses_average_to_the_loss(compiled: bool) -> None:
     h, weight, targets = example(1000, 500, 16)
-    losses = token_losses(h, weight, targets)
-    torch.testing.assert_close(losses.mean(), linear_cross_entropy(h, weight, targets).detach())
+    losses = token_losses(h, weight, targets, compiled)
+    torch.testing.assert_close(losses.mean(), linear_cross_entropy(h, weight, targets, compiled).detach())
     torch.testing.assert_close(losses, F.cross_entropy(h @ weight.T, targets, reduction="none").detach())
 
 

@@ -7,24 +7,6 @@
 
 #include "vector.h"
 
-static inline vec larger(vec a, vec b) {
-  ivec m = a > b;
-  return (vec)(((ivec)a & m) | ((ivec)b & ~m));
-}
-
-/* e^x for x below 88: 2^i 2^f with a polynomial of degree 6, relative error 2e-7; below -87 it stays at e^-87. */
-static inline vec exponential(vec x) {
-  const float magic = 12582912.0f; /* adding 1.5 * 2^23 rounds to the nearest whole number */
-  x = larger(x, all(-87.0f));
-  vec shifted = x * 1.44269504f + magic;
-  vec whole = shifted - magic;
-  vec f = x - whole * 0.693359375f + whole * 2.12194440e-4f; /* ln 2 in two parts */
-  vec e = 0.00833345205f + f * 0.00139430652f;
-  e = 1.0f + f * (1.0f + f * (0.5f + f * (0.166666667f + f * (0.0416666418f + f * e))));
-  ivec exponent = ((ivec)shifted - (ivec)all(magic) + 127) << 23;
-  return e * (vec)exponent;
-}
-
 /* gelu(x) = x Phi(x), and its derivative Phi(x) + x phi(x); erfc by Abramowitz and Stegun 7.1.26, error 1.5e-7. */
 static inline vec gelu(vec x, vec *slope) {
   ivec sign = (ivec)x & INT32_MIN;

@@ -1,4 +1,4 @@
-/* Eight floats at a time, in GCC's and Clang's vector extensions, and work shared out among POSIX threads. */
+/* Eight floats at a time, in GCC's and Clang's vector extensions, their exponential, and work shared among threads. */
 
 #ifndef LMU_VECTOR_H
 #define LMU_VECTOR_H
@@ -64,6 +64,25 @@ static inline vec sums_of(const vec v[W]) {
   for (int i = 0; i < 2; i++)
     b[i] = MERGE(a[i], a[i + 2], 0, 1, 8, 9, 4, 5, 12, 13) + MERGE(a[i], a[i + 2], 2, 3, 10, 11, 6, 7, 14, 15);
   return MERGE(b[0], b[1], 0, 8, 2, 10, 4, 12, 6, 14) + MERGE(b[0], b[1], 1, 9, 3, 11, 5, 13, 7, 15);
+}
+
+/* b where they cannot be compared. */
+static inline vec larger(vec a, vec b) {
+  ivec m = a > b;
+  return (vec)(((ivec)a & m) | ((ivec)b & ~m));
+}
+
+/* e^x for x below 88: 2^i 2^f with a polynomial of degree 6, relative error 2e-7; below -87 it stays at e^-87. */
+static inline vec exponential(vec x) {
+  const float magic = 12582912.0f; /* adding 1.5 * 2^23 rounds to the nearest whole number */
+  x = larger(all(-87.0f), x); /* in this order NaN stays NaN */
+  vec shifted = x * 1.44269504f + magic;
+  vec whole = shifted - magic;
+  vec f = x - whole * 0.693359375f + whole * 2.12194440e-4f; /* ln 2 in two parts */
+  vec e = 0.00833345205f + f * 0.00139430652f;
+  e = 1.0f + f * (1.0f + f * (0.5f + f * (0.166666667f + f * (0.0416666418f + f * e))));
+  ivec exponent = ((ivec)shifted - (ivec)all(magic) + 127) << 23;
+  return e * (vec)exponent;
 }
 
 /* Runs work(job, thread, first, last) on equal shares of the items. Returns 0, or 1 when memory ran out. */
