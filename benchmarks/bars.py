@@ -35,6 +35,7 @@ BARS = {
     "step_8192": Bar("LMU step, d = 48, vocabulary 8,192: ours against plain eager", 1.5, "≥"),
     "loss_speed": Bar("loss, d = 48, vocabulary 50,257: ours against full logits", 1.25, "≥"),
     "loss_memory": Bar("loss, d = 48, vocabulary 50,257: peak memory against full logits", 1 / 4, "≤"),
+    "stage": Bar("the default experiment's training stage: our time against plain eager", 0.75, "≤"),
     "data_wait": Bar("share of a run that waits for data, two sizes", 0.01, "<", "%", 2),
     "checkpoint": Bar("share of a run that goes to checkpoints, two sizes", 0.02, "<", "%", 2),
     "logging": Bar("share of a run that goes to logging, two sizes", 0.01, "<", "%", 2),

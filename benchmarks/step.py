@@ -13,7 +13,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks import gpt2_peer, harness, surroundings
+from benchmarks import gpt2_peer, harness, stage, surroundings
 from benchmarks.machine import CLOCKS, how, options, settle, sgemm_peak
 from benchmarks.step_forms import BATCH, OURS, PLAIN, WIDTHS, N, loss_call, stepper
 from benchmarks.store import Cell, Table, cell
@@ -129,7 +129,7 @@ def main() -> None:
     )
     steps = steps_table("A training step", args, cases(args), note, kept=True)
     steps["notes"] += [f"{name} {version}." for name, version in args.versions.items() if name != "torch"]
-    tables = [steps, ordinary, loss_table(args), surroundings.table(args)]
+    tables = [steps, ordinary, stage.table(args), loss_table(args), surroundings.table(args)]
     harness.publish("step", tables, left(steps), args.quick)
 
 

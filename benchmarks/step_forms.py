@@ -6,6 +6,7 @@ Plain eager: reduced-order layer as printed (torch's own gradients, M' formed), 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -47,10 +48,12 @@ def plain(model: LanguageModel) -> LanguageModel:
     return model
 
 
-def stepper(variant: str, d: int, vocab: int, kind: str) -> Callable[[], None]:
-    """A closure that takes one optimiser step on fixed random tokens."""
-    model = build(resolve(variant, d, N, vocab), seed=1)
-    ids = torch.randint(vocab, (BATCH, N + 1), generator=torch.Generator().manual_seed(0))
+def stepper(
+    variant: str, d: int, vocab: int, kind: str, n: int = N, batch: int = BATCH, clip: float = math.inf
+) -> Callable[[], None]:
+    """A closure that takes one optimiser step on fixed random tokens; gradients are clipped if `clip` is finite."""
+    model = build(resolve(variant, d, n, vocab), seed=1)
+    ids = torch.randint(vocab, (batch, n + 1), generator=torch.Generator().manual_seed(0))
     inputs_bn, targets_bn = ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
     if kind == PLAIN:
         model = plain(model)
@@ -60,6 +63,8 @@ def stepper(variant: str, d: int, vocab: int, kind: str) -> Callable[[], None]:
             optimiser.zero_grad()
             logits = model.hidden(inputs_bn).flatten(0, 1) @ model.head_weight.T
             F.cross_entropy(logits, targets_bn.flatten()).backward()
+            if math.isfinite(clip):
+                torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
             optimiser.step()
 
         return step
@@ -68,6 +73,9 @@ def stepper(variant: str, d: int, vocab: int, kind: str) -> Callable[[], None]:
     def step_ours() -> None:
         adam.zero_grad()
         objective(inputs_bn, targets_bn).backward()
+        if math.isfinite(clip):
+            norm = torch.nn.utils.get_total_norm(adam.gradients())
+            torch.nn.utils.clip_grads_with_norm_(adam.parameters.values(), clip, norm)
         adam.step(1e-3)
 
     return step_ours

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 ROUNDS = 8
 AT_ONCE = 1024  # windows permuted in one go
-SMALL = 1 << 16  # tokens of a batch; below, handing it from thread to thread costs more than making it
+SMALL = 1 << 16  # tokens; below, batches are made many at once: handing them from thread to thread would cost more
 GOLDEN = 0x9E3779B97F4A7C15
 MASK64 = (1 << 64) - 1
 
@@ -106,8 +106,8 @@ class Sampler:
 class Loader:
     """Iterates over (inputs, targets), int64 [batch, context] each, of steps `start` to `stop`.
 
-    Large batches, and those for a GPU, are made by a thread, one batch ahead. `wait_seconds` is the time the reader
-    spent waiting: its share of the run's time says whether data are too slow.
+    Large batches, and those for a GPU, are made by a thread, one batch ahead; small ones here, many at once.
+    `wait_seconds` is the time the reader spent waiting: its share of the run's time says whether data are too slow.
     """
 
     def __init__(
@@ -124,10 +124,12 @@ class Loader:
         self.wait_seconds = 0.0
         self.batches = 0
 
-    def _make(self, step: int) -> Batch:
+    def _make(self, steps: Iterable[int]) -> Batch:
+        """The batches of these steps, one below the other."""
         import torch  # long since loaded: `__iter__` did it before the clock started
 
-        tokens = torch.from_numpy(self.store.gather(self.sampler.batch(step), self.context))
+        windows = np.concatenate([self.sampler.batch(step) for step in steps])
+        tokens = torch.from_numpy(self.store.gather(windows, self.context))
         inputs, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
         if torch.device(self.device).type == "cuda":
             # Page-locked memory lets the copy run beside the computation.
@@ -137,9 +139,10 @@ class Loader:
     def __iter__(self) -> Iterator[Batch]:
         import torch
 
-        small = self.sampler.size // self.sampler.world * self.context < SMALL
-        here = small and torch.device(self.device).type == "cpu"
-        batches = self._here() if here else self._ahead()
+        rows = self.sampler.size // self.sampler.world
+        at_once = SMALL // (rows * self.context)
+        here = at_once > 0 and torch.device(self.device).type == "cpu"
+        batches = self._here(rows, at_once) if here else self._ahead()
         try:
             while True:
                 before = time.perf_counter()
@@ -156,9 +159,11 @@ class Loader:
     def _numbers(self) -> Iterable[int]:
         return itertools.count(self.start) if self.stop is None else range(self.start, self.stop)
 
-    def _here(self) -> Generator[Batch, None, None]:
-        for step in self._numbers():
-            yield self._make(step)
+    def _here(self, rows: int, at_once: int) -> Generator[Batch, None, None]:
+        numbers = iter(self._numbers())
+        while steps := list(itertools.islice(numbers, at_once)):
+            inputs, targets = self._make(steps)
+            yield from zip(inputs.split(rows), targets.split(rows), strict=True)
 
     def _ahead(self) -> Generator[Batch, None, None]:
         ready: queue.Queue = queue.Queue(maxsize=1)
@@ -179,7 +184,7 @@ class Loader:
             for step in self._numbers():
                 if closed.is_set():
                     return
-                _put(ready, self._make(step), closed)
+                _put(ready, self._make([step]), closed)
             _put(ready, None, closed)
         except BaseException as error:
             _put(ready, error, closed)

@@ -22,7 +22,12 @@ class Adam:
         self.parameters = dict(model.named_parameters())
         self.rules: dict[str, Any] = {"beta1": betas[0], "beta2": betas[1], "eps": eps, "weight_decay": weight_decay}
         self.steps = 0
+        device = next(iter(self.parameters.values())).device
+        self.counts = torch.zeros(len(self.parameters), device=device)  # the kernel wants its own count per tensor
         self.state = {key: {n: torch.zeros_like(p) for n, p in self.parameters.items()} for key in MOMENTS}
+
+    def gradients(self) -> list[Tensor]:
+        return [p.grad for p in self.parameters.values() if p.grad is not None]
 
     def zero_grad(self) -> None:
         for parameter in self.parameters.values():
@@ -31,15 +36,15 @@ class Adam:
     @torch.no_grad()
     def step(self, learning_rate: float) -> None:
         used = {name: p for name, p in self.parameters.items() if p.grad is not None}
-        before = [torch.tensor(float(self.steps), device=p.device) for p in used.values()]
+        counts = self.counts.fill_(self.steps).unbind()[: len(used)]
         self.steps += 1
         adam(
             list(used.values()),
-            [p.grad for p in used.values() if p.grad is not None],
+            self.gradients(),
             [self.state["exp_avg"][name] for name in used],
             [self.state["exp_avg_sq"][name] for name in used],
             [],
-            before,
+            list(counts),
             fused=True,
             amsgrad=False,
             maximize=False,

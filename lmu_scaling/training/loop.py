@@ -30,7 +30,8 @@ from lmu_scaling.training.schedule import Plateau, cosine
 from lmu_scaling.training.watch import Watch
 
 ROWS = 500  # rows of history a run keeps at most, besides validations
-PATIENCE = 25  # rows in a row with a loss above the first one's before a run counts as diverged
+PATIENCE = 25  # rows in a row with a loss above the first one's before a run counts as diverged …
+MARGIN = 1.01  # … by more than text that cannot be learned makes it wander
 
 
 class Objective(nn.Module):
@@ -109,9 +110,9 @@ class Trainer:
         loss = self.gradients(inputs_bn, targets_bn, watch)
         if self.place.device.type == "cpu" and not math.isfinite(loss.item()):
             self.diverge(self.step, checkpoints, good=True)  # the step was not taken: the weights are still good
-        norm = nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
+        norm = nn.utils.get_total_norm(self.optimiser.gradients())
         if self.rules["clip"] is not None:
-            nn.utils.clip_grads_with_norm_(self.model.parameters(), self.rules["clip"], norm)
+            nn.utils.clip_grads_with_norm_(self.optimiser.parameters.values(), self.rules["clip"], norm)
         self.optimiser.step(rate)
         self.step += 1
         self.unrecorded.append(loss)
@@ -195,7 +196,7 @@ class Trainer:
         if validation is not None:
             self.plateau.update(validation)
         recent = self.history[-PATIENCE:]
-        if len(self.history) > PATIENCE and all(row["loss"] > self.history[0]["loss"] for row in recent):
+        if len(self.history) > PATIENCE and all(row["loss"] > MARGIN * self.history[0]["loss"] for row in recent):
             self.diverge(self.step, checkpoints, good=False)
 
     def diverge(self, step: int, checkpoints: Checkpoints, good: bool) -> None:

@@ -173,7 +173,7 @@ def test_a_signal_checkpoints_at_once_and_the_run_resumes(number: int, tokens: P
 
 @pytest.mark.slow
 def test_a_kill_loses_at_most_the_time_since_the_last_checkpoint(tokens: Path, tmp_path: Path) -> None:
-    spec = toy.spec("transformer", 300)
+    spec = toy.spec("transformer", 1000)
     process = start(tmp_path / "a", tokens, spec, **{"checkpoint-seconds": "0.05"})
     wait_for(lambda: len(list((tmp_path / "a" / "live").glob("*/step-*"))) == 2)
     process.kill()
