@@ -102,6 +102,6 @@ def table(args: argparse.Namespace) -> Table:
             rows.append([f"d = {d}, n = {n}", per_step, what, cell(share, better="lower", unit="%", bar=bar)])
     notes = [
         f"A real run of the LMU, batch {BATCH}, vocabulary {VOCAB:,}, on random tokens, against its own wall time; "
-        "the first is the default experiment's smallest model and its number of steps, which decides how often it logs.",
+        "the first is the default experiment's smallest model, with as many steps: that decides how often it logs.",
     ]
     return harness.table("What surrounds the steps", ["model", "a step", "what", "share"], rows, notes, args.clock)

@@ -45,10 +45,10 @@ def files(folder: Path) -> dict[str, Path]:
     return {"weights": folder / "w.safetensors", "history": folder / "h.parquet", "result": folder / "r.json"}
 
 
-def run(folder: Path, tokens: Path, spec: dict[str, Any], **how: Any) -> dict[str, Any]:
+def run(folder: Path, tokens: Path, spec: dict[str, Any], compile: str = "off", **how: Any) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "spec.json", spec)
-    train(folder / "spec.json", tokens, folder / "live", **files(folder), device="cpu", compile="off", **how)
+    train(folder / "spec.json", tokens, folder / "live", **files(folder), device="cpu", compile=compile, **how)
     return read_json(files(folder)["result"])
 
 
@@ -74,12 +74,12 @@ def stop_at(trainer: Trainer, stops: list[int]) -> Any:
     return interrupted
 
 
-def trained(spec: dict[str, Any], tokens: Path, live: Path, stops: list[int]) -> Trainer:
+def trained(spec: dict[str, Any], tokens: Path, live: Path, stops: list[int], compile: str) -> Trainer:
     """Run in this process, interrupting at `stops` and starting afresh from the checkpoint each time."""
     stops = sorted(stops)
     while True:
         stores = [TokenStore(tokens.parent, split) for split in ("train", "validation")]
-        trainer = Trainer(spec, *stores, Place(torch.device("cpu"), "float32"), compile="off")
+        trainer = Trainer(spec, *stores, Place(torch.device("cpu"), "float32"), compile=compile)
         watch = Watch(live, "test", 1, 1.0, 1.0, main=False)
         try:
             trainer.run(watch, Checkpoints(live / "c", "id"), interrupted=stop_at(trainer, stops))
@@ -88,15 +88,18 @@ def trained(spec: dict[str, Any], tokens: Path, live: Path, stops: list[int]) ->
         return trainer
 
 
+@pytest.mark.parametrize("compile", ["off", "auto"])  # in torch alone, and by kernels where there is a compiler
 @pytest.mark.parametrize("variant", variants())
 @settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(stops=st.lists(st.integers(1, STEPS - 1), min_size=1, max_size=3, unique=True))
-def test_resume_at_random_steps_is_bit_exact(variant: str, stops: list[int], tokens: Path, tmp_path: Path) -> None:
+def test_resume_at_random_steps_is_bit_exact(
+    variant: str, compile: str, stops: list[int], tokens: Path, tmp_path: Path
+) -> None:
     shutil.rmtree(tmp_path, ignore_errors=True)
     spec = toy.spec(variant, STEPS, plateau={"factor": 0.5, "patience": 1, "min_delta": 10.0})
     torch.set_num_threads(1)
-    straight = trained(spec, tokens, tmp_path / "a", [])
-    resumed = trained(spec, tokens, tmp_path / "b", stops)
+    straight = trained(spec, tokens, tmp_path / "a", [], compile)
+    resumed = trained(spec, tokens, tmp_path / "b", stops, compile)
     for (name, p), (_, q) in zip(straight.model.named_parameters(), resumed.model.named_parameters(), strict=True):
         assert torch.equal(p, q), name
     for name, moment in straight.optimiser.tensors().items():
@@ -181,7 +184,7 @@ def test_a_kill_loses_at_most_the_time_since_the_last_checkpoint(tokens: Path, t
     again = start(tmp_path / "a", tokens, spec)
     output, _ = again.communicate(timeout=120)
     assert again.returncode == 0 and "resuming at step" in output, output
-    run(tmp_path / "b", tokens, spec)
+    run(tmp_path / "b", tokens, spec, compile="auto")  # as the command does
     assert files(tmp_path / "a")["weights"].read_bytes() == files(tmp_path / "b")["weights"].read_bytes()
 
 
