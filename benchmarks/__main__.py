@@ -1,6 +1,6 @@
 """`make bench`: every benchmark in turn, then docs/performance.md. `make bench-quick`: a taste of each in minutes.
 
-    python -m benchmarks                          # about an hour and a half on two cores, the machine otherwise idle
+    python -m benchmarks                          # about an hour on two cores, the machine otherwise idle
     python -m benchmarks --quick                  # under five minutes; kept apart, in benchmarks/.cache/
     python -m benchmarks --only layer step        # some sections, then the page
     python -m benchmarks --results results/sotu   # the finished run whose time is told by stage
@@ -21,6 +21,7 @@ from benchmarks import machine
 from lmu_scaling.runtime import duration
 
 ROOT = Path(__file__).resolve().parents[1]
+PATIENCE = 180.0  # seconds for the load of what ran before (`make run`) to fade
 ARCHIVE = "benchmarks/.cache/owt2.jsonl.zst.tar"
 MEASURED = ("layer", "step", "loader", "analysis", "workflow", "growth", "whole")  # these share options
 BEFORE_GROWTH = (  # the growth with the corpus is read from these
@@ -48,6 +49,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", default=[], help="sections to measure; default: all")
     parser.add_argument("--results", type=Path, default=None, help="a finished run; default: the newest")
     args = parser.parse_args()
+    machine.wait_for_quiet(0 if args.quick else PATIENCE)
     threads, clock = machine.threads_and_clock(args)
     shared = ["--threads", str(threads), "--clock", clock, "--rounds", str(args.rounds)]
     environment = os.environ | {"BENCHMARKS_LOAD": str(machine.load())}

@@ -166,7 +166,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=2)
     parser.add_argument("--n", type=int, default=1024)
     parser.add_argument("--no-keras", dest="keras", action="store_false")
-    args = settle(parser.parse_args())
+    args = settle(parser.parse_args(), rounds=5)
     args.versions = {}
     fast: tuple[str, ...] = ()
     if args.quick:  # torch.compile alone would take half a minute

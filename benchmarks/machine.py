@@ -53,6 +53,13 @@ def is_quiet() -> bool:
     return load() < QUIET
 
 
+def wait_for_quiet(seconds: float) -> None:
+    """Let the load of earlier work fade, but not for longer than this."""
+    end = time.monotonic() + seconds
+    while os.getloadavg()[0] >= QUIET and time.monotonic() < end:
+        time.sleep(5)
+
+
 @functools.cache
 def load() -> float:
     """As it was when the benchmark began."""

@@ -1,6 +1,6 @@
 """A whole training step, and its loss, against the plain eager way and against a peer: `python -m benchmarks.step`.
 
-    python -m benchmarks.step                     # every variant and size: about 20 minutes on two cores
+    python -m benchmarks.step                     # every variant and size: about 10 minutes on two cores
     python -m benchmarks.step --quick             # the LMU at d = 48 and vocabulary 8,192, and the loss
 
 The forms are in step_forms.py; for the transformer, Hugging Face's GPT-2 of the same shape takes part (gpt2_peer.py).
@@ -58,6 +58,11 @@ def memory(case: Case, kind: str) -> float:
     return harness.peak_memory("benchmarks.step_forms:step_probe", **settings)["peak"] / 1e6
 
 
+def memory_cells(case: Case) -> list[Cell]:
+    ours, rival = memory(case, OURS), memory(case, PLAIN)
+    return [cell(ours, better="lower", unit=" MB"), cell(ours / rival, better="lower", unit="×")]
+
+
 def share_of_peak(case: Case, timing: harness.Timing, args: argparse.Namespace) -> Cell:
     variant, size, vocab = case
     flops = BATCH * N * count(resolve(variant, WIDTHS[size], N, vocab)).flops_training
@@ -79,9 +84,7 @@ def steps_table(title: str, args: argparse.Namespace, chosen: list[Case], note: 
         row += [harness.ratio(timings[OURS], timings[PLAIN], JUDGED.get(case, "") if kept else "")]
         if kept:
             row += [share_of_peak(case, timings[OURS], args)]
-            peaks = {kind: memory(case, kind) for kind in (PLAIN, OURS)}
-            row += [cell(peaks[OURS], better="lower", unit=" MB")]
-            row += [cell(peaks[OURS] / peaks[PLAIN], better="lower", unit="×")]
+            row += memory_cells(case) if case[1] == "S" else [None, None]
             row += [harness.ratio(timings[OURS], timings[GPT2]) if GPT2 in timings else None]
         rows.append(row)
     columns = ["variant", "size", "vocabulary", "plain eager [tokens/s]", "ours [tokens/s]", "ours / plain eager"]
@@ -116,7 +119,7 @@ def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--sizes", nargs="+", default=list(WIDTHS), choices=list(WIDTHS))
     parser.add_argument("--no-transformers", dest="transformers", action="store_false")
-    args = settle(parser.parse_args(), rounds=5)
+    args = settle(parser.parse_args(), rounds=3)
     args.versions = {}
     judged = [case for case in cases(args) if case in JUDGED]
     plain_note = "In an ordinary process, unlike `train`: freed blocks go back to the system."
@@ -125,7 +128,7 @@ def main() -> None:
     note = (
         "Plain eager: reduced-order layer and full logits with torch's own gradients, fused Adam. Ours: the step that "
         "`train` takes. Freed memory is kept for reuse on all sides; the bars are judged here. "
-        "Peak memory: above the weights and moments. S, M, L: d = 48, 96, 204."
+        "Peak memory, at S: above the weights and moments. S, M, L: d = 48, 96, 204."
     )
     steps = steps_table("A training step", args, cases(args), note, kept=True)
     steps["notes"] += [f"{name} {version}." for name, version in args.versions.items() if name != "torch"]
