@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import ipaddress
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -29,9 +30,13 @@ CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class Patience:
-    """How long to hope: attempts per mirror, the first pause (it doubles), and seconds without a byte."""
+    """How long to hope: attempts per mirror, the first pause (it doubles), and seconds without a byte.
+
+    A host that was never reached gets fewer attempts: a machine without a network should say so soon.
+    """
 
     attempts: int = 6
+    unreached: int = 3
     pause: float = 2.0
     longest_pause: float = 120.0
     stall: float = 60.0
@@ -108,7 +113,7 @@ def _verify(partial: Path, sha256: str) -> None:
 
 def _from_mirror(url: str, partial: Path, size: int, patience: Patience) -> None:
     """Fill `partial` up to `size` bytes. Attempts are counted anew whenever one brought bytes."""
-    failed = 0
+    failed, reached = 0, False
     while True:
         before = partial.stat().st_size if partial.exists() else 0
         if before > size:
@@ -120,12 +125,23 @@ def _from_mirror(url: str, partial: Path, size: int, patience: Patience) -> None
             _transfer(url, partial, before, size, patience)
         except (_TryAgain, requests.ConnectionError, requests.Timeout) as error:
             now = partial.stat().st_size if partial.exists() else 0
+            reached = reached or now > before or not isinstance(error, requests.ConnectionError)
             failed = 1 if now > before else failed + 1
-            if failed >= patience.attempts:
-                raise _MirrorFailed(f"gave up after {failed} attempts: {error}") from error
-            time.sleep(min(patience.pause * 2 ** (failed - 1), patience.longest_pause))
+            allowed = patience.attempts if reached else patience.unreached
+            if failed >= allowed:
+                raise _MirrorFailed(f"gave up after {failed} attempts: {_in_words(error)}") from error
+            pause = min(patience.pause * 2 ** (failed - 1), patience.longest_pause)
+            print(f"{urlsplit(url).hostname}: {_in_words(error)}; trying again in {pause:.0f} s", flush=True)
+            time.sleep(pause)
         except requests.RequestException as error:
             raise _MirrorFailed(str(error)) from error
+
+
+def _in_words(error: Exception) -> str:
+    """The reason itself, without the connection pools and addresses of objects that libraries wrap around it."""
+    inner = error.args[0] if error.args else error
+    reason = getattr(inner, "reason", None) or inner
+    return re.sub(r"^(<.*?>|\w+\(host=.*?\)): ", "", str(reason))
 
 
 def _transfer(url: str, partial: Path, have: int, size: int, patience: Patience) -> None:

@@ -202,9 +202,22 @@ def test_pauses_grow_and_stay_bounded(server, tmp_path, monkeypatch):
     assert pauses == [1, 2, 4, 5, 5]
 
 
-def test_no_connection_is_explained(tmp_path):
-    with pytest.raises(DownloadError, match="gave up after 3 attempts"):
-        download(["http://127.0.0.1:9/file.tar"], tmp_path / "file.tar", len(DATA), SHA256, QUICK)
+def test_no_connection_is_said_at_once_explained_and_soon_given_up(tmp_path, capsys):
+    patience = Patience(attempts=6, unreached=2, pause=0.01)
+    with pytest.raises(DownloadError) as error:
+        download(["http://127.0.0.1:9/file.tar"], tmp_path / "file.tar", len(DATA), SHA256, patience)
+    assert "9/file.tar: gave up after 2 attempts: Failed to establish a new connection: [Errno 111]" in error.value.what
+    assert "127.0.0.1: Failed to establish a new connection" in capsys.readouterr().out
+
+
+def test_a_server_that_was_reached_gets_all_attempts_though_it_refuses_later(server, tmp_path, monkeypatch):
+    def close_at_the_first_pause(seconds):
+        server.shutdown()
+        server.server_close()
+
+    monkeypatch.setattr(time, "sleep", close_at_the_first_pause)
+    with pytest.raises(DownloadError, match=r"gave up after 4 attempts: .*Connection refused"):
+        get(server, tmp_path, "breaks", patience=Patience(attempts=4, unreached=1, pause=0.01, stall=5))
 
 
 def test_free_space_is_checked_before_the_first_byte(server, tmp_path, monkeypatch):

@@ -14,6 +14,8 @@ rule fetch:
         f"{RESULTS}/logs/fetch.log",
     benchmark:
         f"{RESULTS}/benchmarks/fetch.tsv"
+    # the download has its own patience; what it gives up on, a scheduler's retries would only say five times
+    retries: 0
     conda:
         f"{ENVS}/data.yaml"
     threads: 1
