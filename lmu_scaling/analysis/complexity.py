@@ -23,6 +23,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
+from lmu_scaling.devices import choose
 from lmu_scaling.errors import ResultsError
 from lmu_scaling.models import resolve
 from lmu_scaling.models.layers import LMU, GlobalAttention
@@ -47,7 +48,7 @@ GROWTH: dict[str, Callable[[Any], Any]] = {
 def complexity(settings: Any, out: Path, slopes: Path, device: str = "auto", threads: int = 1) -> dict[str, Any]:
     """Measure every layer at every length, then fit log–log slopes over the longest three octaves."""
     torch.set_num_threads(threads)
-    where = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
+    where = choose(device)
     points = [(layer, n) for layer in STATED for n in sorted(settings.lengths)]
     rows = [_point(layer, n, settings, where) for layer, n in progress(points, "measure", len(points), "point")]
     table = pd.DataFrame(rows)

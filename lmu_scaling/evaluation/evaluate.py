@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
+from lmu_scaling.devices import choose
 from lmu_scaling.errors import ResultsError
 from lmu_scaling.evaluation.losses import token_losses, windows_per_batch
 from lmu_scaling.evaluation.sums import SplitSums
@@ -44,7 +45,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """Write `summary.json`, `per_token.parquet` and `sequences.parquet` of one run."""
     torch.set_num_threads(threads)
-    where = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
+    where = choose(device)
     identity = read_json(spec)
     model = load_model(ModelSpec.from_dict(identity["model"]), weights, where)
     found: dict[str, Any] = {}

@@ -13,12 +13,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from lmu_scaling.errors import UserError
+from lmu_scaling.devices import choose
 from lmu_scaling.runtime import keep_freed_memory
-
-
-class DeviceError(UserError):
-    """The requested device, precision or number of processes is not available."""
 
 
 @dataclass(frozen=True)
@@ -70,14 +66,9 @@ def place(device: str = "auto", precision: str = "auto", threads: int = 1) -> Pl
     torch.set_num_threads(threads)
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     local = int(os.environ.get("LOCAL_RANK", 0))
-    kind = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-    if kind.startswith("cuda") and not torch.cuda.is_available():
-        raise DeviceError(
-            "this job asks for a GPU, but torch sees none",
-            f"device {device!r}, torch {torch.__version__}",
-            "run on a GPU node with a CUDA build of torch (docs/cluster.md), or use device cpu",
-        )
-    chosen = torch.device("cuda", local) if kind == "cuda" else torch.device(kind)
+    chosen = choose(device)
+    if chosen.type == "cuda" and chosen.index is None:
+        chosen = torch.device("cuda", local)
     if chosen.type == "cpu":
         keep_freed_memory()
     if chosen.type == "cuda":

@@ -35,6 +35,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         if count and (devices := visible(os.environ, installed())):
             os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(claim(devices, count, locks(os.environ)))
+            command = on_gpu(command)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
@@ -42,6 +43,14 @@ def main(argv: Sequence[str]) -> int:
         return cli.main(command)
     torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}", "-m", "lmu_scaling"]
     os.execv(sys.executable, [sys.executable, *torchrun, *command])
+
+
+def on_gpu(command: Sequence[str]) -> list[str]:
+    """The command with `--device cuda` for `auto`: a GPU that is held and not seen by torch must not pass unnoticed."""
+    before = ("", *command)
+    return [
+        "cuda" if (flag, word) == ("--device", "auto") else word for flag, word in zip(before, command, strict=False)
+    ]
 
 
 def installed() -> list[str]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.needs import require
 from tests.slurm.cluster import Cluster, die_with_parent, missing, processes, wait_for
@@ -19,6 +20,9 @@ ROOT = Path(__file__).resolve().parents[2]
 TREE = ("Snakefile", "config.yaml", "workflow", "profiles", "envs", "lmu_scaling", "docs", "requirements.lock")
 # Ask the small cluster often; the profile's pauses are for large ones.
 IMPATIENT = ("--slurm-init-seconds-before-status-checks", "1", "--max-status-checks-per-second", "2")
+
+# The GPUs here are copies of the null device: SLURM hands them out, and the jobs must be told to compute without them.
+COMPUTE_ON_CPU = {rule: {"device": "cpu"} for rule in ("train", "evaluate", "complexity")}
 
 # The smoke preset with two runs instead of 33 and GPUs to ask for: what is computed does not depend on the latter.
 SMALL = """
@@ -74,6 +78,15 @@ class Checkout:
         self.overlay = folder / "overlay.yaml"
         self.overlay.write_text(overlay)
         self.offline = False
+        self.set_resources(COMPUTE_ON_CPU)
+
+    def set_resources(self, resources: dict[str, dict[str, object]]) -> None:
+        """Edit the profile as a user would."""
+        path = self.folder / "profiles/slurm/profile.yaml"
+        profile = yaml.safe_load(path.read_text())
+        for rule, wanted in resources.items():
+            profile["set-resources"].setdefault(rule, {}).update(wanted)
+        path.write_text(yaml.safe_dump(profile))
 
     def command(self, profile: str, *arguments: str) -> list[str]:
         files = ["--configfile", "workflow/presets/smoke.yaml", str(self.overlay)]
@@ -139,8 +152,7 @@ class Training:
             "seeds: [1]", f"seeds: [{seed}]"
         )
         checkout.overlay.write_text(text.replace("recipe: paper", "recipe: paper, steps: 120"))
-        profile = checkout.folder / "profiles/slurm/profile.yaml"
-        profile.write_text(profile.read_text().replace("# checkpoint_seconds: 600", "checkpoint_seconds: 0"))
+        checkout.set_resources({"train": {"checkpoint_seconds": 0}})
         self.controller = self.submit()
 
     def submit(self, *arguments: str) -> subprocess.Popen[bytes]:

@@ -8,10 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from lmu_scaling.runtime import read_json, write_json
 from lmu_scaling.training import launch
 from tests import toy
+from tests.needs import require
 
 ROOT = Path(__file__).resolve().parents[2]
 GPUS = ["GPU-a", "GPU-b", "GPU-c"]
@@ -122,6 +124,22 @@ def start(*argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
 def test_without_gpus_the_verb_runs_as_ever(tmp_path: Path) -> None:
     done = start("0", "schema", "--check")
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("device", "seen"), [("auto", "error: this job asks for a GPU, but torch sees none"), ("cpu", "")]
+)
+def test_a_job_that_holds_a_gpu_computes_on_it_or_says_why_not(tmp_path: Path, device: str, seen: str) -> None:
+    """A CPU-only torch on a GPU node would train for weeks and look busy. CUDA_VISIBLE_DEVICES is what SLURM sets."""
+    require(not torch.cuda.is_available(), "torch sees a GPU here")
+    tokens = toy.write_tokens(tmp_path / "tokens")
+    write_json(tmp_path / "spec.json", toy.spec("lmu", 2))
+    paths = {"spec": "spec.json", "live": "live", "weights": "w", "history": "h", "result": "r"}
+    flags = {key: str(tmp_path / value) for key, value in paths.items()} | {"tokens": str(tokens), "device": device}
+    argv = [word for key, value in flags.items() for word in (f"--{key}", value)]
+    done = start("1", "train", *argv, CUDA_VISIBLE_DEVICES="0", TMPDIR=str(tmp_path))
+    assert seen in done.stderr, done.stderr
+    assert (tmp_path / "w").exists() == (done.returncode == 0) == (device == "cpu")
 
 
 def test_the_device_is_chosen_before_torch_is_loaded() -> None:
