@@ -2,13 +2,15 @@
 
 The first device in `plan.accelerators` is the one an experiment is made for: if it is a GPU, jobs that compute on it
 ask for one. Reserved memory grows with the attempt, so that a job that ran out of it comes back with more; time does
-not, because a job that ran out of time resumes.
+not, because a job that ran out of time resumes; nor is more of it asked for than the scheduler's partitions grant.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from lmu_scaling import experiment
 from lmu_scaling.audit import estimate
@@ -26,11 +28,19 @@ LONGEST_MINUTES = 2 * 24 * 60
 EVALUATION_SHARE = 0.5
 
 
-class Needs:
-    """The needs of every job of one experiment."""
+@dataclass(frozen=True)
+class Partition:
+    """A queue of a scheduler: the longest time and the most GPUs that it gives to one job."""
 
-    def __init__(self, config: Config) -> None:
-        self.config = config
+    minutes: float
+    gpus: int
+
+
+class Needs:
+    """The needs of every job of one experiment; `partitions` is asked when the first job is about to be submitted."""
+
+    def __init__(self, config: Config, partitions: Callable[[], Sequence[Partition]] = list) -> None:
+        self.config, self.partitions = config, partitions
         self.device = config.plan.accelerators[0]
         self.runs = {run.name: run for run in (*experiment.runs(config), *experiment.sweeps(config))}
 
@@ -50,7 +60,7 @@ class Needs:
         needed = estimate.training_resources(experiment.spec_of(self.config, run), self.device)
         return {
             "mem_mb": needed["mem_mb"] + ENGINE_MB,
-            "runtime": min(needed["runtime"], LONGEST_MINUTES),
+            "runtime": min(needed["runtime"], self._longest(needed["gpu"])),
             "gpu": needed["gpu"],
         }
 
@@ -59,11 +69,11 @@ class Needs:
         tokens = estimate.evaluated_sequences(config, self.data) * config.models.context
         flops = tokens * count(experiment.model_spec(config, run.variant, run.size)).flops_with_head
         speed = EVALUATION_SHARE * self.device.tflops * 1e12 * self.device.utilisation
-        return _minutes(EVALUATE_SECONDS + flops / speed)
+        return self._minutes(EVALUATE_SECONDS + flops / speed, self.gpu)
 
     def text_minutes(self, rule: str, jobs: int = 1) -> int:
         """A job that reads 1/jobs of the text."""
-        return _minutes(self.data.text_bytes / jobs / TEXT_PER_SECOND[rule])
+        return self._minutes(self.data.text_bytes / jobs / TEXT_PER_SECOND[rule], 0)
 
     def deduplicate_mb(self) -> int:
         return estimate.deduplicate_mb(self.data)
@@ -72,6 +82,12 @@ class Needs:
     def data(self) -> estimate.Data:
         return estimate.corpus(self.config, CATALOG / "datasets.yaml")
 
+    def _minutes(self, seconds: float, gpu: int) -> int:
+        return min(self._longest(gpu), max(estimate.LEAST_MINUTES, math.ceil(estimate.SAFETY * seconds / 60)))
 
-def _minutes(seconds: float) -> int:
-    return min(LONGEST_MINUTES, max(estimate.LEAST_MINUTES, math.ceil(estimate.SAFETY * seconds / 60)))
+    def _longest(self, gpu: int) -> int:
+        """Two days, or what the partitions with GPUs grant (without, for a job that needs none) if that is less."""
+        partitions = self.partitions()
+        fitting = [each.minutes for each in partitions if bool(each.gpus) == bool(gpu)]
+        granted = fitting or [each.minutes for each in partitions]
+        return int(min(LONGEST_MINUTES, max(granted, default=LONGEST_MINUTES)))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lmu_scaling.audit.estimate import LEAST_MINUTES
-from lmu_scaling.audit.resources import LONGEST_MINUTES, Needs
+from lmu_scaling.audit.resources import LONGEST_MINUTES, Needs, Partition
 from lmu_scaling.config import load
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,3 +43,15 @@ def test_every_reservation_is_one_that_a_scheduler_accepts(preset: str | None) -
     for rule in ("filter", "deduplicate", "tokenise", "tokens_manifest"):
         assert LEAST_MINUTES <= found.text_minutes(rule) <= LONGEST_MINUTES
     assert found.deduplicate_mb() >= 1000
+
+
+def test_no_job_asks_for_more_time_than_its_partitions_grant() -> None:
+    """Otherwise the job waits for ever, or is sent to a partition without GPUs."""
+    config = load(ROOT / "config.yaml", ROOT / "workflow/presets/paper.yaml")
+    short, long, gpus = Partition(600, 0), Partition(5000, 0), Partition(720, 2)
+    found = Needs(config, lambda: [short, long, gpus])
+    assert found.train("transformer-1M-x10-s1")["runtime"] == 720
+    assert found.text_minutes("filter") == needs("paper").text_minutes("filter") < 600
+    assert Needs(config, lambda: [Partition(5, 0), gpus]).text_minutes("filter") == 5
+    assert Needs(config, lambda: [gpus]).text_minutes("filter") < 720, "a cluster of GPU nodes only"
+    assert Needs(config, lambda: [Partition(float("inf"), 8)]).train("transformer-1M-x10-s1")["runtime"] == 2880

@@ -8,7 +8,7 @@ from snakemake.exceptions import WorkflowError
 sys.path.insert(0, workflow.basedir)
 
 from lmu_scaling import cli, experiment
-from lmu_scaling.audit.resources import Needs
+from lmu_scaling.audit.resources import Needs, Partition
 from lmu_scaling.config import validate
 from lmu_scaling.errors import UserError
 from lmu_scaling.models import architecture
@@ -24,7 +24,7 @@ except UserError as error:
 RESULTS = f"results/{CONFIG.experiment}"
 RUNS = {run.name: run for run in experiment.runs(CONFIG)}
 SWEEPS = {run.name: run for run in experiment.sweeps(CONFIG)}
-NEEDS = Needs(CONFIG)
+NEEDS = Needs(CONFIG, lambda: partitions())
 CATALOG = f"{workflow.basedir}/workflow/catalog"
 ENVS = f"{workflow.basedir}/envs"
 
@@ -79,6 +79,17 @@ def as_json(value):
     """JSON for `params`, as a function: in a plain string Snakemake takes {braces} for wildcards."""
     text = canonical_json(value)
     return lambda wildcards: text
+
+
+def partitions():
+    """The partitions in the SLURM profile; none elsewhere. Snakemake knows its executor only after this file is read."""
+    path = getattr(workflow.executor_settings, "partition_config", None)
+    if path is None:
+        return []
+    from snakemake_executor_plugin_slurm.partitions import read_partition_file
+
+    limits = [partition.limits for partition in read_partition_file(path)]
+    return [Partition(limit.max_runtime, limit.max_gpu) for limit in limits]
 
 
 # ---- inputs of rules, by stage

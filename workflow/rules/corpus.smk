@@ -51,7 +51,7 @@ rule filter:
     threads: 1
     resources:
         mem_mb=lambda wc, attempt: attempt * 2000,
-        runtime=NEEDS.text_minutes("filter", len(PARTS)),
+        runtime=lambda wc: NEEDS.text_minutes("filter", len(PARTS)),
     params:
         settings=narrow(CONFIG.corpus, "filters", "parts", "on_bad_document"),
         tokens=TOKENS_SETTINGS,
@@ -86,7 +86,7 @@ rule deduplicate:
     threads: 1
     resources:
         mem_mb=lambda wc, attempt: attempt * NEEDS.deduplicate_mb(),
-        runtime=NEEDS.text_minutes("deduplicate"),
+        runtime=lambda wc: NEEDS.text_minutes("deduplicate"),
     params:
         settings=narrow(
             CONFIG.corpus,

@@ -26,7 +26,7 @@ rule tokenise:
     threads: 1
     resources:
         mem_mb=lambda wc, attempt: attempt * 2000,
-        runtime=NEEDS.text_minutes("tokenise", len(PARTS)),
+        runtime=lambda wc: NEEDS.text_minutes("tokenise", len(PARTS)),
     params:
         settings=narrow(CONFIG.corpus, "split"),
         tokens=TOKENS_SETTINGS,
@@ -67,7 +67,7 @@ rule tokens_manifest:
     threads: 1
     resources:
         mem_mb=2000,
-        runtime=NEEDS.text_minutes("tokens_manifest"),
+        runtime=lambda wc: NEEDS.text_minutes("tokens_manifest"),
     params:
         settings=narrow(CONFIG.corpus, "parts"),
         tokens=TOKENS_SETTINGS,
