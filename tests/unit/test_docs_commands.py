@@ -13,7 +13,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "Snakefile"]
 PAGES += [*sorted((ROOT / "profiles").rglob("*.yaml")), *sorted((ROOT / "workflow/presets").glob("*.yaml"))]
 # `inline code`, an indented line (two blanks end it: a remark follows), or what sbatch --wrap runs
-COMMAND = re.compile(r"`(snakemake [^`]+)`|^[# ]{4,}(snakemake .+?)(?:  .*)?$|--wrap '(snakemake [^']+)'", re.M)
+COMMAND = re.compile(
+    r"`(snakemake [^`]+)`|^[# ]{4,}(snakemake .+?)(?:  .*)?$|--wrap '(?:exec )?(snakemake [^']+)'", re.M
+)
 
 
 def commands() -> list[tuple[str, str]]:
