@@ -1,5 +1,6 @@
 # One image for every stage, from the lock. Build: docker build -t lmu-scaling .
-# Use: docker run --rm -v "$PWD/out:/project/results" lmu-scaling --cores all        (--gpus all for GPUs)
+# Use: docker run --rm -v "$PWD/results:/project/results" -v "$PWD/paper_figures:/project/paper_figures" lmu-scaling
+#      (--gpus all for GPUs; what comes after the name goes to snakemake instead of --cores all)
 FROM python:3.11-slim-bookworm
 
 # a compiler for the CPU kernels of the LMU; git for the manifests' commit
