@@ -93,14 +93,20 @@ class Cluster:
                 child.kill()
                 child.wait(20)
         self.children.clear()
+        for node in self.nodes:
+            self._kill_jobs_on(node)
 
-    def lose(self, node: str) -> None:
-        """The node dies: it is DOWN for the controller, and its jobs' processes are gone without a word."""
-        self.ask("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
+    def _kill_jobs_on(self, node: str) -> None:
+        """As cgroups do on a real cluster: without them SLURM loses sight of a process whose parent has ended."""
         for pid, _, environment in self._processes():
             if f"SLURMD_NODENAME={node}\0" in environment:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+
+    def lose(self, node: str) -> None:
+        """The node dies: it is DOWN for the controller, and its jobs' processes are gone without a word."""
+        self.ask("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
+        self._kill_jobs_on(node)
 
     def leftovers(self) -> list[str]:
         """Command lines of living processes that belong to this cluster or to one of its jobs."""
@@ -215,9 +221,13 @@ class Cluster:
         lines = self.ask("scontrol", "--oneliner", "--detail", "show", "job").splitlines()
         return [dict(re.findall(r"(\S+?)=(\S*)", line)) for line in lines if line.startswith("JobId=")]
 
+    def state(self, number: str) -> str:
+        return next(job["JobState"] for job in self.jobs() if job["JobId"] == number)
+
     def jobs_of(self, rule: str, wildcard: str = "") -> list[dict[str, str]]:
         """The plugin writes a job's rule and wildcards into its comment."""
-        return [job for job in self.jobs() if job["Comment"].startswith(f"rule_{rule}") and wildcard in job["Comment"]]
+        jobs = [job for job in self.jobs() if job.get("Comment", "").startswith(f"rule_{rule}")]
+        return [job for job in jobs if wildcard in job["Comment"]]
 
 
 def processes() -> list[tuple[int, str]]:

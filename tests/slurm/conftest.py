@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -23,6 +24,8 @@ IMPATIENT = ("--slurm-init-seconds-before-status-checks", "1", "--max-status-che
 
 # The GPUs here are copies of the null device: SLURM hands them out, and the jobs must be told to compute without them.
 COMPUTE_ON_CPU = {rule: {"device": "cpu"} for rule in ("train", "evaluate", "complexity")}
+
+PARTITIONS = {"cpu": {"max_runtime": 2880}, "gpu": {"max_runtime": 14, "max_gpu": 2}}
 
 # The smoke preset with two runs instead of 33 and GPUs to ask for: what is computed does not depend on the latter.
 SMALL = """
@@ -79,6 +82,8 @@ class Checkout:
         self.overlay.write_text(overlay)
         self.offline = False
         self.set_resources(COMPUTE_ON_CPU)
+        partitions = folder / "profiles/slurm/partitions.yaml"
+        partitions.write_text(yaml.safe_dump({"partitions": PARTITIONS}))
 
     def set_resources(self, resources: dict[str, dict[str, object]]) -> None:
         """Edit the profile as a user would."""
@@ -144,7 +149,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
 class Training:
     """One run under way through SLURM, stopped in mid-step so that a fault always meets it at work."""
 
-    def __init__(self, cluster: Cluster, checkout: Checkout, seed: int) -> None:
+    def __init__(self, cluster: Cluster, checkout: Checkout, seed: int, as_job: bool = False) -> None:
         self.cluster, self.checkout, self.run = cluster, checkout, f"lmu-2k-x1-s{seed}"
         self.folder = checkout.results / "training" / self.run
         self.target = str((self.folder / "result.json").relative_to(checkout.folder))
@@ -153,7 +158,17 @@ class Training:
         )
         checkout.overlay.write_text(text.replace("recipe: paper", "recipe: paper, steps: 120"))
         checkout.set_resources({"train": {"checkpoint_seconds": 0}})
-        self.controller = self.submit()
+        self.controller: subprocess.Popen[bytes] | None = None
+        self.job = self.submit_as_job() if as_job else ""
+        if not as_job:
+            self.controller = self.submit()
+
+    def submit_as_job(self) -> str:
+        """Snakemake as a SLURM job (docs/cluster.md, step 6); the job's number."""
+        snakemake = shlex.join(self.checkout.command("slurm", *IMPATIENT, "--", self.target))
+        command = f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH; exec {snakemake}"
+        where = ["--chdir", str(self.checkout.folder), "--output", str(self.checkout.folder / "snakemake.log")]
+        return self.cluster.ask("sbatch", "--parsable", "--mem=1G", *where, "--wrap", command).strip()
 
     def submit(self, *arguments: str) -> subprocess.Popen[bytes]:
         environment = self.cluster.environment()
@@ -172,6 +187,7 @@ class Training:
         return pid, job
 
     def finish(self) -> str:
+        assert self.controller is not None
         self.controller.wait(PATIENCE)
         printed = (self.checkout.folder / "snakemake.log").read_text()
         assert self.controller.returncode == 0, printed[-6000:]
@@ -181,7 +197,8 @@ class Training:
         return self
 
     def __exit__(self, *_: object) -> None:
-        end(self.controller)
+        if self.controller is not None:
+            end(self.controller)
 
     def undisturbed(self, scratch: Path) -> bytes:
         """The weights of the same run, trained by hand without any fault."""

@@ -24,14 +24,16 @@ def test_jobs_reserve_what_the_rules_and_the_profile_ask_for(cluster: Cluster, f
     jobs = cluster.jobs_of("train", "lmu-2k-x1-s1")
     assert jobs and jobs[0]["JobState"] == "COMPLETED"
     asked = {key: jobs[0].get(key) for key in ("Partition", "TresPerJob", "TimeLimit", "MinMemoryNode", "Requeue")}
-    expected = {"Partition": "gpu", "TresPerJob": "gres:gpu:1", "TimeLimit": "00:15:00", "MinMemoryNode": "3300M"}
+    # the planner asks for 15 minutes, and the checkout's partitions.yaml grants a job with a GPU less
+    expected = {"Partition": "gpu", "TresPerJob": "gres:gpu:1", "TimeLimit": "00:14:00", "MinMemoryNode": "3300M"}
     assert asked == {**expected, "Requeue": "1"}
     light = cluster.jobs_of("tokens_manifest")[0]
-    assert (light["Partition"], light.get("TresPerJob")) == ("cpu", None)
+    assert (light["Partition"], light.get("TresPerJob"), light["TimeLimit"]) == ("cpu", None, "00:15:00")
 
 
 def test_light_rules_are_not_submitted(cluster: Cluster, finished: Checkout) -> None:
-    submitted = {job["Comment"].split("_wildcards")[0].removeprefix("rule_") for job in cluster.jobs()}
+    comments = [job["Comment"] for job in cluster.jobs() if "Comment" in job]
+    submitted = {comment.split("_wildcards")[0].removeprefix("rule_") for comment in comments}
     assert not submitted & {"fetch", "specify", "figure", "paper_table", "claims", "effective_config"}
     assert {"filter", "deduplicate", "tokenise", "train", "evaluate", "fit", "report", "audit"} <= submitted
 
@@ -99,6 +101,7 @@ def test_a_killed_snakemake_is_started_again_and_the_run_is_trained_once(
 ) -> None:
     with Training(cluster, finished, seed=13) as training:
         pid, _ = training.freeze()
+        assert training.controller is not None
         training.controller.kill()
         training.controller.wait()
         finished.run("slurm", "--unlock", environment=cluster.environment())
@@ -109,6 +112,22 @@ def test_a_killed_snakemake_is_started_again_and_the_run_is_trained_once(
         os.kill(pid, signal.SIGCONT)
         training.finish()
         assert "another job has finished this run already" in log.read_text()
+        assert training.weights() == training.undisturbed(tmp_path)
+
+
+def test_snakemake_as_a_job_that_is_interrupted_leaves_no_job_and_no_lock_and_goes_on(
+    cluster: Cluster, finished: Checkout, tmp_path: Path
+) -> None:
+    """What `--signal=B:INT@300` does before the time limit of the controller's job."""
+    with Training(cluster, finished, seed=15, as_job=True) as training:
+        training.freeze()
+        cluster.ask("scancel", "--batch", "--signal=INT", training.job)
+        ended = ("CANCELLED", "FAILED")
+        wait_for(lambda: all(job["JobState"] in ended for job in cluster.jobs_of("train", training.run)), "no job left")
+        wait_for(lambda: cluster.state(training.job) == "FAILED", "Snakemake has ended by itself")
+        training.controller = training.submit()
+        training.finish()
+        assert "resuming at step" in (finished.results / f"logs/train/{training.run}.log").read_text()
         assert training.weights() == training.undisturbed(tmp_path)
 
 
