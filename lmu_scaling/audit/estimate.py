@@ -33,8 +33,8 @@ SAFETY, LEAST_MINUTES = 2.0, 15
 START_SECONDS = 6.0
 # Web text (OpenWebText2): 4.4 bytes per GPT-2 token; a cut vocabulary shatters words, half a byte per e-fold.
 BYTES_PER_TOKEN, PER_FOLD, GPT2 = 4.4, 0.5, 50257
-# OpenWebText2: 29.3 GB hold about 66.5 GB of text.
-COMPRESSION = {"download": 2.27}
+# OpenWebText2: 29.3 GB hold about 66.5 GB of text. Other compressed text is taken to be like it.
+COMPRESSION, COMPRESSED = 2.27, (".zst", ".gz", ".parquet")
 
 
 # ---------------------------------------------------------------------------------------------------------- training
@@ -120,8 +120,13 @@ def bytes_per_token(vocab: int) -> float:
 def corpus(config: Config, catalog: Path, manifest: dict[str, Any] | None = None) -> Data:
     """From the catalogue; a corpus of your own is measured where it lies, one that is only streamed is not known."""
     entry = yaml.safe_load(catalog.read_text("utf-8"))[config.corpus.source]
-    raw = int(entry.get("size") or _size_of(config.corpus.path))
-    text = int(raw * COMPRESSION.get(entry["kind"], 1.0))
+    if "size" in entry:
+        raw = int(entry["size"])
+        text = int(raw * _expansion(entry.get("file", "")))
+    else:
+        found = _files(config.corpus.path)
+        raw = sum(size for _, size in found)
+        text = int(sum(size * _expansion(name) for name, size in found))
     tokens = int(text / bytes_per_token(config.tokens.vocab))
     kept = min(tokens, config.corpus.target_tokens or tokens)
     documents = int(entry.get("documents") or text / 4000)
@@ -130,11 +135,18 @@ def corpus(config: Config, catalog: Path, manifest: dict[str, Any] | None = None
     return Data(raw if entry["kind"] == "download" else 0, text, documents, tokens, kept, bool(manifest))
 
 
-def _size_of(path: str | None) -> int:
+def _files(path: str | None) -> list[tuple[str, int]]:
+    """Names and sizes."""
     place = Path(path) if path else None
     if place is None or not place.exists():
-        return 0
-    return sum(file.stat().st_size for file in ([place] if place.is_file() else place.rglob("*")) if file.is_file())
+        return []
+    files = [place] if place.is_file() else place.rglob("*")
+    return [(file.name, file.stat().st_size) for file in files if file.is_file()]
+
+
+def _expansion(name: str) -> float:
+    """Bytes of text per byte of a file; the members of a tar are named in it (.jsonl.zst.tar)."""
+    return COMPRESSION if any(ending in name for ending in COMPRESSED) else 1.0
 
 
 def signature_bytes(config: Config, data: Data) -> int:

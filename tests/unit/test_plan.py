@@ -114,6 +114,19 @@ def test_disk_of_the_paper_preset_is_within_1_5_of_a_hand_calculation(paper: Con
     assert space.download == 29_344_276_480
 
 
+def test_compressed_files_of_your_own_hold_more_text_than_bytes(smoke: Config, tmp_path: Path) -> None:
+    """Compared at equal size: a job's time and the disk follow from the text, not from the archive."""
+    texts = {}
+    for name in ("a.jsonl", "a.jsonl.zst", "a.jsonl.zst.tar", "a.jsonl.gz"):
+        (tmp_path / name).write_bytes(bytes(1000))
+        own = smoke.model_copy(
+            update={"corpus": smoke.corpus.model_copy(update={"source": "local", "path": str(tmp_path / name)})}
+        )
+        texts[name] = estimate.corpus(own, REPOSITORY / "workflow/catalog/datasets.yaml").text_bytes
+    assert texts.pop("a.jsonl") == 1000
+    assert all(2000 < text < 3000 for text in texts.values())
+
+
 def test_counted_tokens_replace_estimated_ones(smoke: Config) -> None:
     manifest = {"splits": {"train": {"tokens": 900}, "validation": {"tokens": 50}, "test": {"tokens": 50}}}
     data = estimate.corpus(smoke, REPOSITORY / "workflow/catalog/datasets.yaml", manifest)
