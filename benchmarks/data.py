@@ -6,7 +6,7 @@
 Every measurement is a process of its own, so that its CPU time and peak memory can be told from others. Throughput is
 in bytes of text. CPU seconds are what ratios are made of: on a shared machine they are steadier than wall time.
 
-  bare      the engine alone: texts in memory (fresh strings, batches of 1 MB) to ids; reading them is not timed
+  bare      the engine alone: texts in memory (fresh strings, batches like the stages') to ids; reading is not timed
   stages    filter × parts, deduplicate, tokenise × parts, tokens-manifest, as the workflow runs them, with manifests
   usual     datasets.load_dataset("json") → map(tiktoken) → one uint16 memmap
 """
@@ -38,6 +38,7 @@ BARE = """
 import json, sys, time
 from pathlib import Path
 from lmu_scaling.corpus.members import read_blocks, read_members, share
+from lmu_scaling.corpus.parts import BATCH_CHARACTERS
 from lmu_scaling.tokens.tokenizer import Tokenizer
 engine, source, part, parts = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 tokenizer = Tokenizer(50257, engine)
@@ -46,7 +47,7 @@ batches, held = [[]], 0
 for text in texts:
     batches[-1].append(text)
     held += len(text)
-    if held >= 1 << 20:
+    if held >= BATCH_CHARACTERS:
         batches.append([])
         held = 0
 begun, cpu = time.perf_counter(), time.process_time()

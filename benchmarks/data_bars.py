@@ -7,9 +7,11 @@ Rows of that table are named "<kind> <engine> <workers>": `bare`, `stages`, `sma
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 from benchmarks.store import Table, cell
+from lmu_scaling.config import load
 
 ENGINES = ("fastokens", "tiktoken")
 Rows = dict[str, dict[str, Any]]
@@ -33,7 +35,8 @@ def tables(stored: list[Table]) -> list[Table]:
         return []
     notes = [
         "CPU seconds per byte of text on as many cores; memory is that of the largest process.",
-        "The usual recipe calls tiktoken: with that engine, the bare tokenizer is the ceiling of any pipeline.",
+        "The usual recipe calls tiktoken too: with that engine no pipeline can be faster than bare tiktoken is."
+        f" Against the recipe the bar is judged with {paper_engine()}, which the preset `paper` uses.",
     ]
     return [
         {"title": "Data stages against their rivals", "columns": ["what", "against", "result"], "rows": against}
@@ -52,15 +55,23 @@ def _bare(rows: Rows) -> list[list[Any]]:
     return found
 
 
+def paper_engine() -> str:
+    """The engine of the preset `paper`: the one that a corpus of the recipe's size would be read with."""
+    root = Path(__file__).resolve().parents[1]
+    return load(root / "config.yaml", root / "workflow" / "presets" / "paper.yaml").tokens.engine
+
+
 def _usual(rows: Rows) -> list[list[Any]]:
+    """The stages, and the bare tokenizer as their ceiling, against the recipe; one engine is judged."""
+    usual, judged = rows.get("usual tiktoken 1"), paper_engine()
     found = []
     for engine in ENGINES:
-        for workers in (1, 2):
-            usual, ours = rows.get(f"usual tiktoken {workers}"), rows.get(f"stages {engine} {workers}")
+        for kind, name in (("stages", f"stages, {engine}, 1 core(s)"), ("bare", f"bare {engine}: the ceiling")):
+            ours = rows.get(f"{kind} {engine} 1")
             if usual and ours:
-                times = ours["mb_per_cpu_s"] / usual["mb_per_cpu_s"]
-                result = cell(times, better="higher", unit="×", bar="data_usual")
-                found.append([f"stages, {engine}, {workers} core(s)", "datasets.map + tiktoken + memmap", result])
+                bar = "data_usual" if kind == "stages" and engine == judged else ""
+                result = cell(ours["mb_per_cpu_s"] / usual["mb_per_cpu_s"], better="higher", unit="×", bar=bar)
+                found.append([name, "datasets.map + tiktoken + memmap", result])
     return found
 
 

@@ -15,6 +15,8 @@ import numpy as np
 from lmu_scaling.corpus.shingles import shingle_hashes
 
 SEED = 1
+# Hashing takes some forty bytes per character of the texts it is given at once.
+CHARACTERS = 1 << 20
 
 
 def bands_and_rows(threshold: float, permutations: int, missed: float = 0.05) -> tuple[int, int]:
@@ -39,6 +41,14 @@ class MinHasher:
         self.values: list[np.ndarray] = []
 
     def add(self, texts: list[str]) -> None:
+        start = held = 0
+        for end, text in enumerate(texts, 1):
+            held += len(text)
+            if held >= CHARACTERS or end == len(texts):
+                self._add(texts[start:end])
+                start, held = end, 0
+
+    def _add(self, texts: list[str]) -> None:
         for hashes in shingle_hashes(texts, self.shingle):
             signature = self.empty.copy()
             signature.update_batch(hashes.tolist())

@@ -175,11 +175,14 @@ def test_the_data_stages_are_judged_from_their_own_table():
     rows = [
         ["small tiktoken 1", 10.0, 1.0, 10.0, 100, None],
         ["stages tiktoken 1", 100.0, 10.0, 10.0, 105, 0.9],
+        ["stages fastokens 1", 100.0, 5.0, 20.0, 105, 0.6],
         ["usual tiktoken 1", 100.0, 50.0, 2.0, 900, None],
     ]
     stored = [{"title": "T", "columns": columns, "rows": rows, "notes": [], "machine": {}}]
     verdicts = judge(data_bars.tables(stored))
-    assert verdicts["data_bare"].values == (0.9,)
+    assert verdicts["data_bare"].values == (0.6, 0.9)
+    assert data_bars.paper_engine() == "fastokens"
+    assert verdicts["data_usual"].values == (10.0,)  # not 5: the recipe is judged by the engine of the paper's preset
     assert verdicts["data_flat"].values == (pytest.approx(0.05),)
     exponents = {row[2]: row[3]["value"] for row in data_bars.growth(stored)}
     assert exponents["time"] == pytest.approx(1.0)
