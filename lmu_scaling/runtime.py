@@ -108,11 +108,21 @@ def sha256_file(path: str | Path, chunk: int = 1 << 20) -> str:
 
 def keep_freed_memory() -> None:
     """Large buffers are reused, not mapped anew in every pass: a training loop asks for the same ones again."""
+    _mallopt(-4, 0)  # M_MMAP_MAX: no separate mappings
+    _mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD: nothing is given back
+
+
+def share_freed_memory() -> None:
+    """What one thread freed serves the next one, instead of staying in a heap of the thread's own (M_ARENA_MAX)."""
+    _mallopt(-8, 1)
+
+
+def _mallopt(option: int, value: int) -> None:
+    """Set an option of glibc's allocator; other systems do without."""
     if sys.platform.startswith("linux"):
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
         if mallopt is not None:
-            mallopt(-4, 0)  # M_MMAP_MAX: no separate mappings
-            mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD: nothing is given back
+            mallopt(option, value)
 
 
 class Progress:

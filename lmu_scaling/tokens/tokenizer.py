@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from lmu_scaling.errors import ConfigError, TokensError
-from lmu_scaling.runtime import canonical_json, sha256_bytes
+from lmu_scaling.runtime import canonical_json, sha256_bytes, share_freed_memory
 
 SEPARATOR = "<|endoftext|>"
 GPT2_VOCAB = 50257
@@ -163,15 +163,17 @@ class _FastEngine:
     REFRESH_CHARACTERS = 20_000_000
 
     def __init__(self, vocab: int) -> None:
+        share_freed_memory()
         self._tokenizer = _fastokens_tokenizer(vocab)
         self._thread, self._left = ThreadPoolExecutor(1), self.REFRESH_CHARACTERS
 
     def encode(self, texts: Sequence[str], separators: bool) -> tuple[np.ndarray, np.ndarray]:
         """Ids end to end (uint32) and where each text begins; the separator follows each text if asked for."""
-        if self._left <= 0:
+        size = sum(map(len, texts))
+        if self._left < size:  # before the batch that would exceed it: the tables double, and so would the overshoot
             self._thread.shutdown()
             self._thread, self._left = ThreadPoolExecutor(1), self.REFRESH_CHARACTERS
-        self._left -= sum(map(len, texts))
+        self._left -= size
         ids, offsets = self._thread.submit(self._tokenizer.encode_batch_flat, texts, separators).result()
         return np.frombuffer(ids, np.uint32), np.frombuffer(offsets, np.uint64).astype(np.int64)
 
