@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).resolve().parents[1]
 IN_CI = bool(os.environ.get("LMU_SCALING_CI"))
 
 
@@ -18,3 +23,17 @@ def require(present: object, otherwise: str) -> None:
     """The same inside a test or a fixture."""
     if not present:
         (pytest.fail if IN_CI else pytest.skip)(otherwise)
+
+
+def can_mount() -> bool:
+    """Whether this machine has name spaces in which a small disk can be mounted, unseen by others."""
+    command = ["unshare", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"]
+    return bool(shutil.which("unshare")) and subprocess.run(command, capture_output=True).returncode == 0
+
+
+def on_small_disk(folder: Path, kilobytes: int, command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a command for which `folder` is a disk of that size."""
+    folder.mkdir(parents=True, exist_ok=True)
+    script = f'mount -t tmpfs -o size={kilobytes}k none {shlex.quote(str(folder))} && exec "$@"'
+    words = ["unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh", *command]
+    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)

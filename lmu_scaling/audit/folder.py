@@ -57,9 +57,15 @@ class Folder:
 
     @functools.cached_property
     def files(self) -> dict[str, Path]:
+        """Every file by name. A link that leads out of the folder is a problem, and is not followed."""
         found = dict(_walk(self.results, ""))
         if self.figures is not None and self.figures.is_dir():
             found |= dict(_walk(self.figures, f"{FIGURES}/"))
+        homes = [folder.resolve() for folder in (self.results, self.figures) if folder is not None]
+        for name, path in list(found.items()):
+            if not any(path.resolve().is_relative_to(home) for home in homes):
+                self.problems.append(Finding("links", name, "is a link that leads out of the folder: not read"))
+                del found[name]
         return dict(sorted(found.items()))
 
     @functools.cached_property

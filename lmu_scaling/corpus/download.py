@@ -209,6 +209,7 @@ def _check_response(response: requests.Response, have: int, size: int) -> int:
     if status == 206 and not response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
         raise _MirrorFailed(f"wrong range {response.headers.get('Content-Range')!r} in answer to byte {have}")
     length = response.headers.get("Content-Length")
-    if length is not None and int(length) != size - start:
-        raise _MirrorFailed(f"the server's file has {int(length) + start} bytes instead of {size}")
+    if length is not None and (not length.isdigit() or int(length) != size - start):
+        told = int(length) + start if length.isdigit() else repr(length)
+        raise _MirrorFailed(f"the server's file has {told} bytes instead of {size}")
     return start

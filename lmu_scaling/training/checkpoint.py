@@ -1,8 +1,8 @@
 """Checkpoints that survive a kill at any moment: written aside, fsynced, renamed; the last two are kept.
 
 A checkpoint is a folder `step-<n>` with `state.safetensors` (weights and Adam's moments) and a readable `meta.json`
-that carries the run's identity and the sha256 of the state. It is outside Snakemake's declared outputs, which a
-restarted job deletes.
+that carries the run's identity and the sha256 of the state, and is itself sealed. It is outside Snakemake's declared
+outputs, which a restarted job deletes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from lmu_scaling.errors import CheckpointError, ResultsError
-from lmu_scaling.runtime import atomic_write, disk_full_is_explained, read_json, sha256_bytes, write_json
+from lmu_scaling.manifests import read_sealed, write_sealed
+from lmu_scaling.runtime import atomic_write, disk_full_is_explained, sha256_bytes
 from lmu_scaling.training.adam import Adam
 
 KEEP = 2
@@ -53,7 +54,7 @@ class Checkpoints:
                 with atomic_write(scratch / "state.safetensors", "wb") as file:
                     file.write(data)
                 meta = {"identity": self.identity, "step": state.step, "sha256": sha256_bytes(data), **state.meta}
-                write_json(scratch / "meta.json", meta)
+                write_sealed(scratch / "meta.json", meta)
                 if final.exists():
                     shutil.rmtree(final)
                 os.replace(scratch, final)
@@ -74,7 +75,7 @@ class Checkpoints:
         return None
 
     def _read(self, folder: Path) -> State:
-        meta = read_json(folder / "meta.json")
+        meta = read_sealed(folder / "meta.json")
         if meta["identity"] != self.identity:
             raise CheckpointError(
                 f"this checkpoint belongs to another run (identity {meta['identity']}, expected {self.identity})",

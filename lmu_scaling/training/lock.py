@@ -29,9 +29,9 @@ def exclusive(path: Path, wait: bool = True, every: float = 1.0) -> Iterator[Non
                 print(f"another process trains this run ({path}); waiting for it", file=sys.stderr, flush=True)
                 said = True
             time.sleep(every)
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
+        with disk_full_is_explained(path):
+            file.truncate(0)
+            os.write(file.fileno(), f"{os.getpid()}\n".encode())  # unbuffered: nothing is left to write on closing
         yield
 
 

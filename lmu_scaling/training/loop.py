@@ -218,6 +218,9 @@ class Trainer:
         return self.step % 10 == 0 and self.place.agree(wish)
 
     def save(self, checkpoints: Checkpoints) -> None:
+        """Write a checkpoint, which is always a state one can go on from: never weights that are NaN or infinite."""
+        if not all(torch.isfinite(parameter).all() for parameter in self.model.parameters()):
+            self.diverge(self.step, checkpoints, good=False)
         if not self.place.main:
             return
         losses = [loss.item() for loss in self.unrecorded]

@@ -27,6 +27,7 @@ class Watch:
         with disk_full_is_explained(folder):
             folder.mkdir(parents=True, exist_ok=True)
             self.live = open(folder / "progress.jsonl", "a", encoding="utf-8")
+        self.folder = folder
         self.board = _tensorboard(folder)
 
     def advance(self, run: Trainer) -> None:
@@ -41,8 +42,9 @@ class Watch:
         if due:
             self.next_note = time.monotonic() + NOTE_SECONDS
         for row in run.history[max(self.written, len(run.history) - 1) :]:
-            self.live.write(json.dumps(row) + "\n")
-            self.live.flush()
+            with disk_full_is_explained(self.folder):
+                self.live.write(json.dumps(row) + "\n")
+                self.live.flush()
             for key, value in row.items() if self.board else []:
                 if value is not None:
                     self.board.add_scalar(key, value, row["step"])
@@ -76,7 +78,8 @@ class Watch:
     def close(self) -> None:
         if self.main:
             self.bar.close()
-            self.live.close()
+            with disk_full_is_explained(self.folder):  # it tries once more to write what did not fit
+                self.live.close()
             if self.board:
                 self.board.close()
 

@@ -169,3 +169,30 @@ def test_hostile_paths_in_a_manifest_reach_no_file_outside(results: Path, tmp_pa
 
     write_sealed(path, manifest)
     assert "outside.txt" not in json.dumps(look(results))
+
+
+def test_a_link_that_leads_out_is_named_and_not_followed(results: Path, tmp_path: Path) -> None:
+    """Else a bundle of a stranger's folder would publish whatever the link points at."""
+    secret = tmp_path / "outside.txt"
+    secret.write_text("private")
+    (results / "logs/key.log").symlink_to(secret)
+    (results / "logs/same.log").symlink_to(results / "logs/t.log")
+    record = look(results)
+    assert [(m["check"], m["where"]) for m in record["mismatches"]] == [("links", "logs/key.log")]
+    assert "logs/key.log" not in record["inventory"]
+    assert "logs/same.log" in record["inventory"], "a link within the folder is fine"
+
+
+def test_a_manifest_cannot_make_the_audit_look_at_files_beside_the_repository(results: Path) -> None:
+    """An input "of the repository" whose path climbs out of it: not even that the file is there is said."""
+    from lmu_scaling.manifests import REPOSITORY, write_sealed
+
+    path = results / "analysis/t.manifest.json"
+    manifest = json.loads(path.read_text())
+    outside = "../" * len(REPOSITORY.parts) + "etc/hostname"
+    assert (REPOSITORY / outside).is_file(), "the test needs a file that is there"
+    for name in (outside, "pyproject.toml"):
+        manifest["inputs"]["i"][0] |= {"path": name, "in": "repository"}
+        write_sealed(path, manifest)
+        noted = {note["where"] for note in look(results)["notes"]}
+        assert (name in noted) == (name == "pyproject.toml")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -49,3 +50,15 @@ def test_no_dependency_has_a_known_vulnerability() -> None:
         pytest.skip("the index of vulnerabilities cannot be reached")
     bad = {entry["name"]: [v["id"] for v in entry["vulns"]] for entry in found if entry.get("vulns")}
     assert not bad
+
+
+def test_the_lock_check_names_an_environment_that_is_not_in_step(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "envs", tmp_path / "envs")
+    for name in LOCKS:
+        shutil.copy(ROOT / name, tmp_path)
+    command = [sys.executable, str(tmp_path / "envs/lock.py"), "--check"]
+    assert subprocess.run(command, check=False).returncode == 0
+    path = tmp_path / "envs/train.yaml"
+    path.write_text(re.sub(r"numpy==\S+", "numpy==1.0.0", path.read_text("utf-8")), "utf-8")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "not in step with requirements.lock: train.yaml\n")

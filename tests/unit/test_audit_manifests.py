@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
+import time
 from pathlib import Path
 
 import pytest
+import yaml
 
-from lmu_scaling import counting, manifests
+from lmu_scaling import cli, counting, manifests
 from lmu_scaling.errors import ResultsError
 from lmu_scaling.redaction import HIDDEN, redact, redacted
+
+CONFIG = yaml.safe_load((manifests.REPOSITORY / "config.yaml").read_text("utf-8"))
 
 
 def write(path: Path, inputs: list[Path], outputs: list[Path], **facts: object) -> dict:
@@ -146,3 +151,16 @@ def test_short_or_path_like_values_of_secret_variables_do_not_damage_texts(monke
     monkeypatch.setenv("TOKEN_COUNT", "12")
     monkeypatch.setenv("TOKENS_FOLDER", "/data/tokens")
     assert redact("12 tokens in /data/tokens") == "12 tokens in /data/tokens"
+
+
+def test_a_job_under_a_clock_that_goes_backwards_has_its_true_duration(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time()
+    steps = itertools.count()
+    monkeypatch.setattr(time, "time", lambda: now - 60 * next(steps))
+    words = ["config", "--config", json.dumps(CONFIG), "--out", str(results / "config.json")]
+    assert cli.main([*words, "--manifest", str(results / "config.manifest.json"), "--code", "c0de"]) == 0
+    manifest = json.loads((results / "config.manifest.json").read_text())
+    assert 0 <= manifest["seconds"] < 60
+    assert manifest["started"] <= manifest["ended"]

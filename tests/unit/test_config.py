@@ -66,6 +66,7 @@ def test_five_different_mistakes_are_all_reported_at_once() -> None:
         (("corpus", "filters"), [{"name": "length", "min_chars": 3}], "corpus.filters.0.min_chars: unknown key"),
         (("experiment",), "../elsewhere", "experiment: string should match pattern"),
         (("experiment",), "a b; rm", "experiment: string should match pattern"),
+        (("models", "sizes"), [{"name": "$(rm)", "d": 16}], "string should match pattern"),
         (("training", "budgets"), [{"variants": ["lmu"], "multiples": [2], "sizes": ["7k"]}], "no size is called '7k'"),
         (("tokens", "vocab"), 65536, "less than or equal to 50257"),
         (("models", "sizes"), [{"name": "a", "d": 16}, {"name": "a", "d": 24}], "'a' is used more than once"),

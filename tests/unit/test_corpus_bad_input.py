@@ -293,3 +293,14 @@ def test_the_separator_spelled_out_in_a_text_is_not_a_separator(tmp_path):
         shards = run_stages(tmp_path, corpus_settings(path=str(path)), token_settings(engine=engine))
         stores = [TokenStore(shards, split) for split in SPLITS]
         assert sum(int((store.slice(0, len(store)) == store.eot).sum()) for store in stores) == len(texts)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.txt"])
+def test_a_file_that_was_cut_after_it_was_listed_is_counted(tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes(json_lines(GOOD))
+    settings = corpus_settings(path=str(path))
+    fetch_catalogued(settings, tmp_path)
+    path.write_bytes(path.read_bytes()[:2000])
+    filter_part(settings, token_settings(), tmp_path / "source.json", 0, tmp_path / "parts")
+    assert read_json(tmp_path / "parts" / "00000.json")["bad"]["truncated"] == 1

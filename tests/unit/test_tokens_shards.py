@@ -4,8 +4,6 @@ import io
 import json
 import os
 import random
-import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -31,6 +29,7 @@ from lmu_scaling.tokens.shards import tokenise_part
 from lmu_scaling.tokens.store import TokenStore
 from lmu_scaling.tokens.tokenizer import Tokenizer
 from tests.corpus_helpers import CATALOG, corpus_settings, json_lines, run_stages, token_settings, words, write_tar, zst
+from tests.needs import can_mount, on_small_disk
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKENIZERS = {vocab: Tokenizer(vocab) for vocab in (300, 50257)}
@@ -191,11 +190,6 @@ except DiskFull as error:
 """
 
 
-def can_mount():
-    command = ["unshare", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"]
-    return shutil.which("unshare") and subprocess.run(command, capture_output=True).returncode == 0
-
-
 @pytest.mark.skipif(not can_mount(), reason="needs a name space in which a small disk can be mounted")
 def test_a_disk_that_is_full_while_a_shard_is_written_leaves_nothing_of_it(tmp_path):
     """A real file system of 64 KiB, and a shard of 200 KiB."""
@@ -203,13 +197,8 @@ def test_a_disk_that_is_full_while_a_shard_is_written_leaves_nothing_of_it(tmp_p
     path.write_bytes(json_lines([words(i, 600) for i in range(80)]))
     run_stages(tmp_path, corpus_settings(path=str(path)))
     assert (tmp_path / "tokens" / "00000.train.bin").stat().st_size > 100_000
-    out.mkdir()
-    script = f'mount -t tmpfs -o size=64k none {shlex.quote(str(out))} && exec {sys.executable} -c "$0"'
-    command = ["unshare", "--map-root-user", "--mount", "sh", "-c", script]
-    done = subprocess.run(
-        [*command, FILL.format(root=str(tmp_path), out=str(out))], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "3 []\n"
+    done = on_small_disk(out, 64, [sys.executable, "-c", FILL.format(root=str(tmp_path), out=str(out))])
+    assert done.stdout == "3 []\n", done.stderr
 
 
 @given(st.permutations(range(4)), st.integers(1, 4))

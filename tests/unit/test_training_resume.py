@@ -199,7 +199,7 @@ def checkpointed(tokens: Path, folder: Path, spec: dict[str, Any], steps: list[i
     return checkpoints
 
 
-@pytest.mark.parametrize("damage", ["truncate", "flip", "no meta"])
+@pytest.mark.parametrize("damage", ["truncate", "flip", "no meta", "flip meta"])
 def test_a_damaged_checkpoint_is_named_and_the_one_before_it_taken(
     damage: str, tokens: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -212,6 +212,10 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_taken(
     elif damage == "flip":
         data[-5] ^= 1
         state.write_bytes(data)
+    elif damage == "flip meta":  # a digit of a loss: still JSON, and of the right run
+        meta = (newest / "meta.json").read_text()
+        assert '"loss": 5.' in meta
+        (newest / "meta.json").write_text(meta.replace('"loss": 5.', '"loss": 4.', 1))
     else:
         (newest / "meta.json").unlink()
     found = checkpoints.latest()
@@ -257,6 +261,21 @@ def test_a_second_process_leaves_or_waits_for_the_first(tmp_path: Path) -> None:
     holder.join(10)
 
 
+def test_a_run_that_another_process_trains_is_left_alone(tokens: Path, tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    ready, release = context.Event(), context.Event()
+    holder = context.Process(target=hold, args=(tmp_path / "live" / "lock-0", ready, release))
+    holder.start()
+    try:
+        assert ready.wait(30)
+        with pytest.raises(RunLocked):
+            run(tmp_path, tokens, toy.spec("lstm", 3), no_wait=True)
+        assert not files(tmp_path)["weights"].exists()
+    finally:
+        release.set()
+        holder.join(10)
+
+
 def test_a_killed_holder_leaves_no_lock_behind(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     ready, release = context.Event(), context.Event()
@@ -289,6 +308,42 @@ def test_a_diverging_run_stops_names_the_step_and_keeps_the_last_good_state(toke
     state = Checkpoints(kept[-1].parent, json.loads((kept[-1] / "meta.json").read_text())["identity"]).latest()
     assert state is not None
     assert all(torch.isfinite(t).all() for name, t in state.tensors.items() if name.startswith("weights."))
+
+
+def trainer_of(spec: dict[str, Any], tokens: Path) -> Trainer:
+    stores = [TokenStore(tokens.parent, split) for split in ("train", "validation")]
+    return Trainer(spec, *stores, Place(torch.device("cpu"), "float32"), compile="off")
+
+
+def test_the_batch_behind_a_divergence_is_named(tokens: Path, tmp_path: Path) -> None:
+    """On a GPU losses are looked at in groups: the message is about the step that went wrong, not about the last."""
+    trainer = trainer_of(toy.spec("lstm", 60), tokens)
+    trainer.step, trainer.unrecorded = 9, [torch.tensor(loss) for loss in (5.0, float("nan"), 5.0)]
+    windows = trainer.sampler.batch(7).tolist()
+    with pytest.raises(Diverged) as caught:
+        trainer.record(0.1, torch.tensor(1.0), None, Checkpoints(tmp_path, "id"))
+    assert "step 7 of 60" in caught.value.what
+    assert str(windows) in caught.value.what
+
+
+def test_a_loss_that_stays_above_its_start_stops_the_run(tokens: Path, tmp_path: Path) -> None:
+    with pytest.raises(Diverged, match="stayed above its start"):
+        run(tmp_path, tokens, toy.spec("transformer", 60, learning_rate=3.0, warmup=0.0))
+    assert not files(tmp_path)["weights"].exists()
+
+
+def test_no_checkpoint_holds_weights_that_are_not_numbers(tokens: Path, tmp_path: Path) -> None:
+    """A gradient can overflow while its loss is finite: the good state is the one before, even if a save is due."""
+    checkpoints = checkpointed(tokens, tmp_path / "c", toy.spec("lstm"), [3])
+    trainer = trainer_of(toy.spec("lstm"), tokens)
+    trainer.resume(checkpoints)
+    trainer.step = 7
+    with torch.no_grad():
+        next(trainer.model.parameters()).view(-1)[0] = float("inf")
+    with pytest.raises(Diverged) as caught:
+        trainer.save(checkpoints)
+    assert [path.name for path in checkpoints.found()] == ["step-000000003"]
+    assert "step-000000003" in caught.value.where
 
 
 def test_a_diverging_sweep_run_is_a_result(tokens: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -46,3 +47,12 @@ def test_neither_folder_nor_file_nor_label_is_executed(tmp_path: Path) -> None:
     drawn = (place / "paper_figures/training_curves.svg").read_text("utf-8")
     assert "<script" not in drawn
     shutil.rmtree(place)
+
+
+def test_the_repository_may_lie_in_a_folder_with_blanks_and_umlauts(
+    tmp_path: Path, repository_copy: Callable[[], Path]
+) -> None:
+    repository = repository_copy().rename(tmp_path / "Eigene Programme; touch pwned (ä)")
+    done = snakemake(tmp_path, "--", "results/smoke/config.json", root=repository)
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert not list(tmp_path.rglob("pwned"))
