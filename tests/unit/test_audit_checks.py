@@ -196,3 +196,12 @@ def test_a_manifest_cannot_make_the_audit_look_at_files_beside_the_repository(re
         write_sealed(path, manifest)
         noted = {note["where"] for note in look(results)["notes"]}
         assert (name in noted) == (name == "pyproject.toml")
+
+
+def test_a_check_that_breaks_off_is_a_mismatch(results: Path) -> None:
+    """A data manifest that is JSON, but not the JSON that the check expects: the other checks go on."""
+    write_json(results / "tokens/manifest.json", {"shards": []})
+    (results / "analysis/t.csv").write_text("x\n2\n")
+    found = {(m["check"], m["where"]): m["what"] for m in look(results)["mismatches"]}
+    assert "KeyError" in found["data", "results"]
+    assert ("outputs", "analysis/t.csv") in found

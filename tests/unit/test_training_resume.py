@@ -24,6 +24,7 @@ from lmu_scaling.errors import CheckpointError, Diverged, Interrupted, RunLocked
 from lmu_scaling.models import variants
 from lmu_scaling.runtime import read_json, write_json
 from lmu_scaling.tokens.store import TokenStore
+from lmu_scaling.training import loop
 from lmu_scaling.training.checkpoint import Checkpoints
 from lmu_scaling.training.device import Place
 from lmu_scaling.training.lock import exclusive
@@ -99,13 +100,27 @@ def test_resume_at_random_steps_is_bit_exact(
     spec = toy.spec(variant, STEPS, plateau={"factor": 0.5, "patience": 1, "min_delta": 10.0})
     torch.set_num_threads(1)
     straight = trained(spec, tokens, tmp_path / "a", [], compile)
-    resumed = trained(spec, tokens, tmp_path / "b", stops, compile)
+    assert_same_state(straight, trained(spec, tokens, tmp_path / "b", stops, compile))
+
+
+def assert_same_state(straight: Trainer, resumed: Trainer) -> None:
     for (name, p), (_, q) in zip(straight.model.named_parameters(), resumed.model.named_parameters(), strict=True):
         assert torch.equal(p, q), name
     for name, moment in straight.optimiser.tensors().items():
         assert torch.equal(moment, resumed.optimiser.tensors()[name]), name
     assert straight.history == resumed.history
     assert straight.plateau.state() == resumed.plateau.state()
+
+
+def test_a_stop_between_two_rows_of_history_changes_nothing(
+    tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long run has a row for many steps: the losses since the last row are part of its state."""
+    monkeypatch.setattr(loop, "ROWS", 4)
+    spec = toy.spec("lstm", STEPS, plateau={"factor": 0.5, "patience": 1, "min_delta": 10.0})
+    straight = trained(spec, tokens, tmp_path / "a", [])
+    assert [row["step"] for row in straight.history] == [3, 5, 6, 9, 10, 12]
+    assert_same_state(straight, trained(spec, tokens, tmp_path / "b", [2, 7, 11]))
 
 
 def test_the_run_learns(tokens: Path, tmp_path: Path) -> None:

@@ -1,0 +1,192 @@
+"""Is every protection really tested? Each is taken away in a copy of the tree, and its test must then fail.
+
+    python -m benchmarks.protections                    all of benchmarks/protections.yaml
+    python -m benchmarks.protections --only checkpoint  entries with this word in fault, file or test
+    python -m benchmarks.protections --unit             those that need no finished workflow
+
+First all named tests must pass in an unchanged copy: a test that fails or is skipped anyway proves nothing. Then every
+entry gets a fresh copy with one snippet replaced. Only an assertion or exception inside the test counts as caught; a
+test that cannot be collected, or whose set-up breaks, does not. Exit code 1 if a protection can go unnoticed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+TABLE = Path(__file__).with_suffix(".yaml")
+FAILED = 1  # pytest's exit code when tests ran and some failed; usage and collection errors have others
+TIMEOUT = 600  # [s] for one test: without its protection a program may also hang
+
+
+@dataclass(frozen=True)
+class Protection:
+    """One line of defence: `snippet` of `file` guards against `fault`, and `test` fails once it is `replacement`."""
+
+    group: str
+    fault: str
+    file: str
+    snippet: str
+    replacement: str
+    test: str
+
+    def removed(self, text: str) -> str:
+        """The file's text without the protection."""
+        if text.count(self.snippet) != 1:
+            raise ValueError(f"{self.file}: {text.count(self.snippet)} places instead of one read {self.snippet!r}")
+        return text.replace(self.snippet, self.replacement)
+
+    @property
+    def needs_workflow(self) -> bool:
+        return self.test.startswith("tests/workflow/")
+
+    def mentions(self, word: str) -> bool:
+        return word.lower() in f"{self.group} {self.fault} {self.file} {self.test}".lower()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a test said."""
+
+    caught: bool
+    what: str
+    seconds: float
+
+
+def read(table: Path = TABLE) -> list[Protection]:
+    groups = yaml.safe_load(table.read_text("utf-8"))
+    return [
+        Protection(group, entry["fault"], entry["file"], entry["protects"], entry["without"], entry["test"])
+        for group, entries in groups.items()
+        for entry in entries
+    ]
+
+
+# ------------------------------------------------------------------------------------------------------------ copies
+def sources(root: Path) -> list[str]:
+    """Every file of the tree that git does not ignore, committed or not."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    found = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
+    return [name for name in found.split("\0") if name and (root / name).is_file()]
+
+
+@contextmanager
+def copy(root: Path, files: Iterable[str]) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="lmu-protections-") as scratch:
+        target = Path(scratch, "tree")
+        for name in files:
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(root / name, target / name)
+        yield target
+
+
+# ------------------------------------------------------------------------------------------------------------- tests
+def run_tests(tree: Path, tests: Iterable[str], timeout: int = TIMEOUT) -> tuple[int, list[tuple[str, str]], str]:
+    """pytest's exit code, (outcome, reason) of every test, and what it printed."""
+    report = tree.parent / "report.xml"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=short"]
+    command += [f"--timeout={timeout}", f"--junitxml={report}", f"--basetemp={tree.parent / 'tmp'}"]
+    # no compiled files: a snippet replaced by one of the same length within a second would go unnoticed
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(tree)}
+    done = subprocess.run([*command, *tests], cwd=tree, env=environment, capture_output=True, text=True, check=False)
+    found = list(_outcomes(report)) if report.is_file() else []
+    return done.returncode, found, done.stdout + done.stderr
+
+
+def _outcomes(report: Path) -> Iterator[tuple[str, str]]:
+    for case in ElementTree.parse(report).iter("testcase"):
+        bad = next((child for child in case if child.tag in ("failure", "error", "skipped")), None)
+        yield ("passed", "") if bad is None else (bad.tag, " ".join(bad.get("message", "").split()))
+
+
+def unproven(root: Path, files: list[str], tests: list[str]) -> str:
+    """Why the tests cannot prove anything as things are; empty if all of them pass."""
+    with copy(root, files) as tree:
+        code, found, output = run_tests(tree, tests)
+    bad = [f"{outcome}: {reason}" for outcome, reason in found if outcome != "passed"]
+    return "" if code == 0 and not bad else "\n".join(bad) or output[-3000:]
+
+
+def judge(root: Path, files: list[str], entry: Protection) -> Outcome:
+    """Take the protection away and run its test."""
+    begun = time.monotonic()
+    with copy(root, files) as tree:
+        place = tree / entry.file
+        place.write_text(entry.removed(place.read_text("utf-8")), "utf-8")
+        code, found, output = run_tests(tree, [entry.test])
+    failures = [reason for outcome, reason in found if outcome == "failure"]
+    caught = code == FAILED and bool(failures)
+    told = failures or [reason or outcome for outcome, reason in found] or output.strip().splitlines()[-1:] or ["?"]
+    return Outcome(caught, told[0], time.monotonic() - begun)
+
+
+def smoke_run(place: Path) -> Path:
+    """A finished smoke workflow, which tests/workflow/ share."""
+    command = [sys.executable, "-m", "snakemake", "--directory", str(place), "--cores", "2"]
+    command += ["--workflow-profile", "profiles/default", "--configfile", "workflow/presets/smoke.yaml"]
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "PATH": path}, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"the smoke workflow failed:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+    return place
+
+
+# ------------------------------------------------------------------------------------------------------------ report
+def prove(chosen: list[Protection], jobs: int) -> int:
+    files = sources(ROOT)
+    tests = list(dict.fromkeys(entry.test for entry in chosen))
+    if problem := unproven(ROOT, files, tests):
+        print(f"with every protection in place, not all tests pass:\n{problem}")
+        return 1
+    print(f"{len(tests)} tests pass as things are; now without {len(chosen)} protections, one at a time", flush=True)
+    missed, group = [], ""
+    with ThreadPoolExecutor(jobs) as pool:
+        for entry, outcome in zip(chosen, pool.map(lambda entry: judge(ROOT, files, entry), chosen), strict=True):
+            if entry.group != group:
+                print(f"\n{entry.group}")
+                group = entry.group
+            print(f"  {'caught' if outcome.caught else 'MISSED'}  {outcome.seconds:5.0f} s  {entry.fault}")
+            print(
+                f"            {entry.file}; {entry.test.rpartition('/')[2]}\n            {outcome.what[:150]}",
+                flush=True,
+            )
+            missed += [] if outcome.caught else [entry.fault]
+    print(f"\n{len(chosen)} protections, {len(chosen) - len(missed)} caught when taken away")
+    for fault in missed:
+        print(f"  can go unnoticed: {fault}")
+    return int(bool(missed))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", metavar="WORD", help="entries with this word in fault, file or test")
+    parser.add_argument("--unit", action="store_true", help="leave out entries whose test needs a finished workflow")
+    parser.add_argument("--jobs", type=int, default=1, help="protections taken away at the same time")
+    arguments = parser.parse_args()
+    chosen = [entry for entry in read() if entry.mentions(arguments.only)]
+    chosen = [entry for entry in chosen if not (arguments.unit and entry.needs_workflow)]
+    if not chosen:
+        parser.error(f"no entry mentions {arguments.only!r}")
+    if not any(entry.needs_workflow for entry in chosen) or os.environ.get("LMU_SCALING_SMOKE_RUN"):
+        return prove(chosen, arguments.jobs)
+    with tempfile.TemporaryDirectory(prefix="lmu-smoke-") as place:
+        os.environ["LMU_SCALING_SMOKE_RUN"] = str(smoke_run(Path(place)))
+        return prove(chosen, arguments.jobs)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
