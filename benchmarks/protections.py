@@ -24,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import yaml
 
@@ -58,9 +59,17 @@ class Protection:
         return word.lower() in f"{self.group} {self.fault} {self.file} {self.test}".lower()
 
 
+class Told(NamedTuple):
+    """What pytest told of one test; the outcome is passed, failure, error or skipped."""
+
+    test: str
+    outcome: str
+    reason: str
+
+
 @dataclass(frozen=True)
 class Outcome:
-    """What a test said."""
+    """What came of taking a protection away."""
 
     caught: bool
     what: str
@@ -95,29 +104,30 @@ def copy(root: Path, files: Iterable[str]) -> Iterator[Path]:
 
 
 # ------------------------------------------------------------------------------------------------------------- tests
-def run_tests(tree: Path, tests: Iterable[str], timeout: int = TIMEOUT) -> tuple[int, list[tuple[str, str]], str]:
-    """pytest's exit code, (outcome, reason) of every test, and what it printed."""
+def run_tests(tree: Path, tests: Iterable[str], timeout: int = TIMEOUT) -> tuple[int, list[Told], str]:
+    """pytest's exit code, what every test told, and what was printed."""
     report = tree.parent / "report.xml"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=short"]
     command += [f"--timeout={timeout}", f"--junitxml={report}", f"--basetemp={tree.parent / 'tmp'}"]
     # no compiled files: a snippet replaced by one of the same length within a second would go unnoticed
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(tree)}
     done = subprocess.run([*command, *tests], cwd=tree, env=environment, capture_output=True, text=True, check=False)
-    found = list(_outcomes(report)) if report.is_file() else []
+    found = list(_told(report)) if report.is_file() else []
     return done.returncode, found, done.stdout + done.stderr
 
 
-def _outcomes(report: Path) -> Iterator[tuple[str, str]]:
+def _told(report: Path) -> Iterator[Told]:
     for case in ElementTree.parse(report).iter("testcase"):
         bad = next((child for child in case if child.tag in ("failure", "error", "skipped")), None)
-        yield ("passed", "") if bad is None else (bad.tag, " ".join(bad.get("message", "").split()))
+        told = "" if bad is None else " ".join(bad.get("message", "").split())
+        yield Told(case.get("name", "?"), "passed" if bad is None else bad.tag, told)
 
 
 def unproven(root: Path, files: list[str], tests: list[str]) -> str:
     """Why the tests cannot prove anything as things are; empty if all of them pass."""
     with copy(root, files) as tree:
         code, found, output = run_tests(tree, tests)
-    bad = [f"{outcome}: {reason}" for outcome, reason in found if outcome != "passed"]
+    bad = [f"{told.test}: {told.outcome}: {told.reason}" for told in found if told.outcome != "passed"]
     return "" if code == 0 and not bad else "\n".join(bad) or output[-3000:]
 
 
@@ -128,10 +138,10 @@ def judge(root: Path, files: list[str], entry: Protection) -> Outcome:
         place = tree / entry.file
         place.write_text(entry.removed(place.read_text("utf-8")), "utf-8")
         code, found, output = run_tests(tree, [entry.test])
-    failures = [reason for outcome, reason in found if outcome == "failure"]
+    failures = [told.reason for told in found if told.outcome == "failure"]
     caught = code == FAILED and bool(failures)
-    told = failures or [reason or outcome for outcome, reason in found] or output.strip().splitlines()[-1:] or ["?"]
-    return Outcome(caught, told[0], time.monotonic() - begun)
+    words = failures or [told.reason or told.outcome for told in found] or output.strip().splitlines()[-1:] or ["?"]
+    return Outcome(caught, words[0], time.monotonic() - begun)
 
 
 def smoke_run(place: Path) -> Path:
@@ -173,14 +183,14 @@ def prove(chosen: list[Protection], jobs: int) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", metavar="WORD", help="entries with this word in fault, file or test")
+    parser.add_argument("--only", nargs="+", default=[""], metavar="WORD", help="entries that mention one of these")
     parser.add_argument("--unit", action="store_true", help="leave out entries whose test needs a finished workflow")
     parser.add_argument("--jobs", type=int, default=1, help="protections taken away at the same time")
     arguments = parser.parse_args()
-    chosen = [entry for entry in read() if entry.mentions(arguments.only)]
+    chosen = [entry for entry in read() if any(map(entry.mentions, arguments.only))]
     chosen = [entry for entry in chosen if not (arguments.unit and entry.needs_workflow)]
     if not chosen:
-        parser.error(f"no entry mentions {arguments.only!r}")
+        parser.error(f"no entry mentions {' or '.join(arguments.only)}")
     if not any(entry.needs_workflow for entry in chosen) or os.environ.get("LMU_SCALING_SMOKE_RUN"):
         return prove(chosen, arguments.jobs)
     with tempfile.TemporaryDirectory(prefix="lmu-smoke-") as place:

@@ -93,11 +93,13 @@ def test_figures_that_were_not_copied_along_are_no_mismatch(results: Path) -> No
 
 
 def test_figures_may_lie_apart_from_results(results: Path, tmp_path: Path) -> None:
-    shutil.move(results.parents[1] / "paper_figures", tmp_path / "elsewhere")
-    folder = Folder(results, tmp_path / "elsewhere")
-    assert not [m for m in examine(folder, 0)["mismatches"] if m["check"] != "runs"]
+    """So far apart that the relative paths in their manifests lead nowhere."""
+    away = tmp_path / "another" / "disk" / "elsewhere"
+    away.parent.mkdir(parents=True)
+    shutil.move(results.parents[1] / "paper_figures", away)
+    assert not [m for m in examine(Folder(results, away), 0)["mismatches"] if m["check"] != "runs"]
     (results / "analysis/t.csv").write_text("x\n3\n")
-    where = {m["what"] for m in examine(Folder(results, tmp_path / "elsewhere"), 0)["mismatches"]}
+    where = {m["what"] for m in examine(Folder(results, away), 0)["mismatches"]}
     assert any("paper_figures/f" in what for what in where)
 
 

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import random
 import tarfile
 
 import pyarrow as pa
@@ -230,6 +231,21 @@ def test_an_endless_line_is_dropped_as_it_comes_and_the_next_one_is_read(tmp_pat
     assert counts["bad"] == {"too_long": 2}
     assert counts["kept_documents"] == 2
     assert "record 2" in counts["bad_examples"][0]
+
+
+def test_an_endless_line_takes_no_more_memory_than_a_long_one(tmp_path, monkeypatch):
+    import tracemalloc
+
+    monkeypatch.setattr(members, "MAX_DOCUMENT_BYTES", 2 << 20)
+    path = tmp_path / "a.jsonl.zst"
+    path.write_bytes(zst(random.Random(0).randbytes(10 << 20).hex().encode()))
+    tracemalloc.start()
+    member = members.Member("a", "jsonl", path.stat().st_size, str(path), codec="zst")
+    bad = [item for block in members.read_blocks(member) for item in block.bad]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [item.reason for item in bad] == ["too_long"]
+    assert peak < 10e6, "the line has 21 MB"
 
 
 def test_a_50_mb_document_is_a_document(tmp_path):

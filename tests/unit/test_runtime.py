@@ -62,23 +62,47 @@ def test_content_reaches_the_disk_before_the_name_does(tmp_path: Path, monkeypat
     assert seen == ["fsync of 5 bytes", "rename to table.csv"]
 
 
-FULL = "import sys; from pathlib import Path; from lmu_scaling.errors import DiskFull\n"
+FULL_DISK = """
+import os, sys
+from pathlib import Path
+from types import SimpleNamespace
+from lmu_scaling.errors import DiskFull
+from lmu_scaling.training.lock import exclusive
+from lmu_scaling.training.watch import Watch
+
+disk, part = Path(sys.argv[1]), sys.argv[2]
+row = {"step": 1, "loss": 5.0, "validation_loss": None}
+run = SimpleNamespace(rules={"batch": 1}, context=1, step=1, seconds=1.0, waited=0.0, history=[row])
+
+def fill():
+    try:
+        (disk / "junk").write_bytes(bytes(1 << 20))
+    except OSError:
+        pass
+
+try:
+    if part == "lock":
+        fill()
+        with exclusive(disk / "lock"):
+            pass
+    else:
+        watch = Watch(disk, "run", 1, 1.0, 1.0, True)
+        watch.board = None
+        fill()
+        if part == "live log":
+            watch.advance(run)
+        else:
+            watch.live.write("not yet on the disk")
+            watch.close()
+except DiskFull as error:
+    print(error.exit_code, flush=True)
+    os._exit(0)  # at once: what the interpreter does on leaving is not the question
+"""
 
 
 @pytest.mark.skipif(not can_mount(), reason="needs a name space in which a small disk can be mounted")
-@pytest.mark.parametrize("part", ["lock", "live log"])
+@pytest.mark.parametrize("part", ["lock", "live log", "closing the live log"])
 def test_a_full_disk_is_explained_wherever_a_training_run_writes(part: str, tmp_path: Path) -> None:
-    """A disk of one page, filled up before the lock's line, or the live log's, is written."""
-    code = {
-        "lock": "from lmu_scaling.training.lock import exclusive\nfill()\nwith exclusive(disk / 'lock'): pass\n",
-        "live log": "from types import SimpleNamespace\nfrom lmu_scaling.training.watch import Watch\n"
-        "watch = Watch(disk, 'run', 1, 1.0, 1.0, True)\nwatch.board = None\nfill()\n"
-        "row = {'step': 1, 'loss': 5.0, 'validation_loss': None}\n"
-        "run = SimpleNamespace(rules={'batch': 1}, context=1, step=1, seconds=1.0, waited=0.0, history=[row])\n"
-        "try:\n    watch.advance(run)\nfinally:\n    watch.close()\n",
-    }[part]
-    fill = "def fill():\n    try: (disk / 'junk').write_bytes(bytes(1 << 20))\n    except OSError: pass\n"
-    guarded = "".join(f"    {line}\n" for line in code.splitlines())
-    script = f"{FULL}disk = Path(sys.argv[1])\n{fill}try:\n{guarded}except DiskFull as error: print(error.exit_code)\n"
-    done = on_small_disk(tmp_path / "disk", 64, [sys.executable, "-c", script, str(tmp_path / "disk")])
+    """A disk of 64 KiB that is filled up just before the lock's line, or the live log's, is written."""
+    done = on_small_disk(tmp_path / "disk", 64, [sys.executable, "-c", FULL_DISK, str(tmp_path / "disk"), part])
     assert done.stdout == f"{DiskFull.exit_code}\n", done.stderr

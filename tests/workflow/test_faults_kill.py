@@ -25,7 +25,7 @@ def test_after_a_storm_of_kills_all_products_are_those_of_a_calm_run(smoke_run: 
 
 def test_a_file_that_a_killed_job_left_under_its_name_is_made_again(smoke_copy: Path) -> None:
     """Snakemake notes a job's outputs before it starts it; here the note is there and the job is not."""
-    target = "paper_figures/loss_vs_N.pdf"
+    target = "results/smoke/config.json"
     note = base64.b64encode(target.encode(), b"_-").decode()
     (smoke_copy / ".snakemake/incomplete").mkdir(exist_ok=True)
     (smoke_copy / ".snakemake/incomplete" / note).touch()
