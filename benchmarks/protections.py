@@ -1,6 +1,6 @@
 """Is every protection really tested? Each is taken away in a copy of the tree, and its test must then fail.
 
-    python -m benchmarks.protections                    all of benchmarks/protections.yaml
+    python -m benchmarks.protections                    all of benchmarks/protected/
     python -m benchmarks.protections --only checkpoint  entries with this word in fault, file or test
     python -m benchmarks.protections --unit             those that need no finished workflow
 
@@ -29,7 +29,7 @@ from typing import NamedTuple
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
-TABLE = Path(__file__).with_suffix(".yaml")
+TABLES = Path(__file__).with_name("protected")
 FAILED = 1  # pytest's exit code when tests ran and some failed; usage and collection errors have others
 TIMEOUT = 600  # [s] for one test: without its protection a program may also hang
 
@@ -76,12 +76,15 @@ class Outcome:
     seconds: float
 
 
-def read(table: Path = TABLE) -> list[Protection]:
-    groups = yaml.safe_load(table.read_text("utf-8"))
+def read(tables: Path = TABLES) -> list[Protection]:
+    """All tables: `protects` occurs exactly once in `file`; with `without` in its place, `test` must fail."""
     return [
-        Protection(group, entry["fault"], entry["file"], entry["protects"], entry["without"], entry["test"])
-        for group, entries in groups.items()
-        for entry in entries
+        Protection(
+            path.stem[2:].replace("_", " "),  # after the number that orders the tables
+            *(entry[key] for key in ("fault", "file", "protects", "without", "test")),
+        )
+        for path in sorted(tables.glob("*.yaml"))
+        for entry in yaml.safe_load(path.read_text("utf-8"))
     ]
 
 

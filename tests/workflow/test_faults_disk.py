@@ -40,7 +40,7 @@ def on_small_disk(folder: Path, kilobytes: int, *command: object) -> subprocess.
     folder.mkdir(parents=True, exist_ok=True)
     place, words = shlex.quote(str(folder)), shlex.join([sys.executable, "-m", "lmu_scaling", *map(str, command)])
     mount = f"mount -t tmpfs -o size={kilobytes}k tmpfs {place}"
-    return in_namespace(f"{mount}; set +e; {words} >&2; echo code $?; find {place} -type f")
+    return in_namespace(f"{mount}; set +e; {words} >&2; echo code $?; find {place} -mindepth 1")
 
 
 def assert_explained(done: subprocess.CompletedProcess[str], *never: str) -> None:
