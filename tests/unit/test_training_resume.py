@@ -118,9 +118,9 @@ def test_a_stop_between_two_rows_of_history_changes_nothing(
     """A long run has a row for many steps: the losses since the last row are part of its state."""
     monkeypatch.setattr(loop, "ROWS", 4)
     spec = toy.spec("lstm", STEPS, plateau={"factor": 0.5, "patience": 1, "min_delta": 10.0})
-    straight = trained(spec, tokens, tmp_path / "a", [])
+    straight = trained(spec, tokens, tmp_path / "a", [], "off")
     assert [row["step"] for row in straight.history] == [3, 5, 6, 9, 10, 12]
-    assert_same_state(straight, trained(spec, tokens, tmp_path / "b", [2, 7, 11]))
+    assert_same_state(straight, trained(spec, tokens, tmp_path / "b", [2, 7, 11], "off"))
 
 
 def test_the_run_learns(tokens: Path, tmp_path: Path) -> None:
