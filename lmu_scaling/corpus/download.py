@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import requests
 import urllib3
@@ -147,8 +147,8 @@ def _in_words(error: Exception) -> str:
 def _transfer(url: str, partial: Path, have: int, size: int, patience: Patience) -> None:
     _refuse_unencrypted(url)
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
-    with requests.get(url, headers=headers, stream=True, timeout=(30, patience.stall)) as response:
-        _refuse_unencrypted(*(step.url for step in response.history), response.url)
+    redirects = {"response": _refuse_redirect}
+    with requests.get(url, headers=headers, stream=True, timeout=(30, patience.stall), hooks=redirects) as response:
         have = _check_response(response, have, size)
         with (
             disk_full_is_explained(partial),
@@ -161,12 +161,17 @@ def _transfer(url: str, partial: Path, have: int, size: int, patience: Patience)
             file.truncate()
 
 
-def _refuse_unencrypted(*urls: str) -> None:
-    """https, or this machine; also for every address that a mirror redirects to."""
-    for url in urls:
-        parts = urlsplit(url)
-        if parts.scheme != "https" and not (parts.scheme == "http" and _is_loopback(parts.hostname or "")):
-            raise _MirrorFailed(f"refused: {parts.scheme}://{parts.hostname} is not https")
+def _refuse_redirect(response: requests.Response, **_: object) -> None:
+    """Every address that a mirror redirects to, before it is contacted."""
+    if response.is_redirect:
+        _refuse_unencrypted(urljoin(response.url, response.headers["Location"]))
+
+
+def _refuse_unencrypted(url: str) -> None:
+    """https, or this machine."""
+    parts = urlsplit(url)
+    if parts.scheme != "https" and not (parts.scheme == "http" and _is_loopback(parts.hostname or "")):
+        raise _MirrorFailed(f"refused: {parts.scheme}://{parts.hostname} is not https")
 
 
 def _is_loopback(host: str) -> bool:

@@ -99,6 +99,7 @@ def test_an_unencrypted_mirror_is_refused_before_a_byte_is_sent(url: str, tmp_pa
 
 class Redirects(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
+        self.server.asked.append(self.path)  # type: ignore[attr-defined]
         self.send_response(302 if self.path == "/away" else 200)
         if self.path == "/away":
             self.send_header("Location", f"http://{self.server.elsewhere}/f")  # type: ignore[attr-defined]
@@ -111,7 +112,9 @@ class Redirects(BaseHTTPRequestHandler):
 
 
 def test_a_redirect_to_an_unencrypted_address_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And that address is not even asked."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Redirects)
+    server.asked = []  # type: ignore[attr-defined]
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         own = f"127.0.0.1:{server.server_port}"
@@ -120,6 +123,7 @@ def test_a_redirect_to_an_unencrypted_address_is_refused(tmp_path: Path, monkeyp
         monkeypatch.setenv("NO_PROXY", "*")
         with pytest.raises(DownloadError, match="not https"):
             download.download([f"http://{own}/away"], tmp_path / "f", 3, "0" * 64)
+        assert server.asked == ["/away"]  # type: ignore[attr-defined]
     finally:
         server.shutdown()
         server.server_close()
