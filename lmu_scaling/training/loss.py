@@ -32,13 +32,15 @@ def linear_cross_entropy(h_td: Tensor, weight_vd: Tensor, targets_t: Tensor, com
 
 
 @torch.no_grad()
-def token_losses(h_td: Tensor, weight_vd: Tensor, targets_t: Tensor, compiled: bool = True) -> Tensor:
-    """The loss of every token in nats, without gradients: what evaluation needs."""
+def token_losses(
+    h_td: Tensor, weight_vd: Tensor, targets_t: Tensor, compiled: bool = True, tokens: int = TOKENS
+) -> Tensor:
+    """The loss of every token in nats, without gradients: what evaluation needs. `tokens`: of a chunk, in torch."""
     h_td, weight_vd = _operands(h_td, weight_vd)
     if compiled and _has_kernel(h_td):
         return native.head(h_td, weight_vd, gradients=False)[0] - _target_logits(h_td, weight_vd, targets_t)
     losses_t = torch.empty(len(h_td), dtype=_accumulator(h_td.dtype), device=h_td.device)
-    for chunk in _chunks(len(h_td)):
+    for chunk in _chunks(len(h_td), tokens):
         h_cd = h_td[chunk]
         logits_cv = (h_cd @ weight_vd.T).to(losses_t.dtype)
         losses_t[chunk] = torch.logsumexp(logits_cv, dim=1) - _target_logits(h_cd, weight_vd, targets_t[chunk])
@@ -143,6 +145,6 @@ def _operands(h_td: Tensor, weight_vd: Tensor) -> tuple[Tensor, Tensor]:
     return h_td.detach(), weight_vd.detach()
 
 
-def _chunks(total: int) -> Iterator[slice]:
-    for start in range(0, total, TOKENS):
-        yield slice(start, min(start + TOKENS, total))
+def _chunks(total: int, tokens: int = TOKENS) -> Iterator[slice]:
+    for start in range(0, total, tokens):
+        yield slice(start, min(start + tokens, total))

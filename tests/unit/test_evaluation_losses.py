@@ -121,9 +121,12 @@ def test_document_positions_count_visible_tokens_of_the_same_document(tokens):
     np.testing.assert_array_equal(found, counts)
 
 
-def test_tiles_of_tokens_do_not_change_a_loss(monkeypatch):
+def test_neither_tiles_of_tokens_nor_the_kernel_change_a_loss(monkeypatch):
     network, ids = model(), torch.randint(0, VOCAB, (3, CONTEXT + 1))
+    by_kernel = token_losses(network, ids)
+    network.compiled = False
     whole = token_losses(network, ids)
+    torch.testing.assert_close(by_kernel, whole, atol=1e-5, rtol=0)
     monkeypatch.setattr("lmu_scaling.evaluation.losses.TILE_CPU", 16 * VOCAB)
     torch.testing.assert_close(token_losses(network, ids), whole, atol=1e-5, rtol=0)
 
