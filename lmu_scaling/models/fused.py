@@ -78,7 +78,7 @@ class NativeLMU(torch.autograd.Function):
         x_bnd, filters_kn, bias_k, p_i = (part.contiguous() for part in (x_bnd, filters_kn, bias_k, p_i))
         convolution = native.Convolution(filters_kn, x_bnd.shape[2])
         m_bnd = torch.empty_like(x_bnd)
-        at_once = max(1, len(x_bnd)) if keep else 1
+        at_once = max(1, len(x_bnd)) if keep else native.threads()
         y = convolution.empty(at_once)
         for i in range(0, len(x_bnd), at_once):
             part = slice(i, i + at_once)
@@ -96,9 +96,11 @@ class NativeLMU(torch.autograd.Function):
         convolution = native.Convolution(filters_kn, x_bnd.shape[2])
         dx_bnd = torch.empty_like(x_bnd)
         dbias_k, dp_i = torch.zeros_like(bias_k), torch.zeros_like(p_i)
-        dy = convolution.empty(1)
-        for i in range(len(x_bnd)):
-            part = slice(i, i + 1)
+        at_once = native.threads()  # a sequence each: its few groups of channels are not shared out evenly
+        spare = convolution.empty(min(at_once, len(x_bnd)))
+        for i in range(0, len(x_bnd), at_once):
+            part = slice(i, i + at_once)
+            dy = spare[: len(x_bnd[part])]
             if not kept:
                 convolution.forward(x_bnd[part], dy)
             y = kept[0][part] if kept else dy

@@ -157,6 +157,53 @@ def test_the_library_is_built_once_and_found_again(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == [first.name]
 
 
+WITHOUT_TORCH = """
+import ctypes, sys
+import numpy as np
+assert not hasattr(ctypes.CDLL(None), "GOMP_parallel"), "OpenMP is here: this would not test what it should"
+library = ctypes.CDLL(sys.argv[1])
+library.lmu_head.argtypes = [ctypes.c_void_p] * 6 + [ctypes.c_long] * 2 + [ctypes.c_int] * 2
+rng = np.random.default_rng(0)
+h, w = (rng.normal(size=shape).astype(np.float32) for shape in ((50, 8), (500, 8)))
+found = []
+for threads in (1, 3):
+    out = [np.zeros(shape, np.float32) for shape in (50, 50, h.shape, w.shape)]
+    assert library.lmu_head(*(part.ctypes.data for part in (h, w, *out)), 50, 500, 8, threads) == 0
+    found.append(out)
+for one, three in zip(*found):
+    np.testing.assert_allclose(three, one, rtol=1e-4, atol=1e-6)
+exact = np.log(np.exp(h.astype(float) @ w.T.astype(float)).sum(1))
+np.testing.assert_allclose(np.log(found[1][0]) + found[1][1], exact, rtol=1e-5)
+"""
+
+
+@needs_compiler
+def test_kernels_make_threads_of_their_own_where_torch_has_none_for_them(tmp_path):
+    library = native.compile_library("cc", tmp_path)
+    done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH, str(library)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@needs_compiler
+@pytest.mark.parametrize("threads", [2, 3])
+def test_the_number_of_threads_changes_rounding_at_most(threads):
+    """Batches that the threads cannot share evenly, kept and recomputed."""
+    spec = resolve("lmu", 24, 40, 20, blocks=1)
+    x = torch.randn(5, 40, 24, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    before = torch.get_num_threads()
+    for recompute in (False, True):
+        layer = build(spec, seed=0, compile="on", recompute=recompute).layers[1]
+        found = []
+        for count in (1, threads):
+            torch.set_num_threads(count)
+            try:
+                found.append(torch.autograd.grad(layer(x).square().sum(), [x, *layer.parameters()]))
+            finally:
+                torch.set_num_threads(before)
+        for one, several in zip(*found, strict=True):
+            torch.testing.assert_close(several, one, rtol=1e-4, atol=1e-5)
+
+
 def test_a_compiler_that_fails_is_not_an_error(tmp_path):
     broken = tmp_path / "cc"
     broken.write_text('#!/bin/sh\n[ "$1" = --version ] && echo broken && exit 0\nexit 1\n')
