@@ -1,7 +1,8 @@
 """The default experiment's training stage against the plain eager way, step by step. Used by benchmarks.step.
 
 A step of every variant and size is timed in both forms, and weighted by the number of steps that the experiment takes
-of it, learning-rate sweeps included. Both sides keep freed memory, as `train` does.
+of it, learning-rate sweeps included. One thread, as each of the experiment's jobs has; both sides keep freed memory, as
+`train` does.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from typing import Any
+
+import torch
 
 from benchmarks import harness
 from benchmarks.machine import CLOCKS, how
@@ -37,6 +40,7 @@ def measure(config: Any, variant: str, size: str, args: argparse.Namespace) -> d
 
 def table(args: argparse.Namespace) -> Table:
     config = load(harness.ROOT / "config.yaml")
+    torch.set_num_threads(1)
     rows: list[list[Any]] = []
     total = {kind: [0.0] * args.rounds for kind in (PLAIN, OURS)}
     for (variant, size), steps in weights(config).items():
@@ -49,8 +53,10 @@ def table(args: argparse.Namespace) -> Table:
     times = [harness.seconds(whole[kind]) for kind in (PLAIN, OURS)]
     rows.append(["all", "all", f"{weights(config).total():,}", *times, _share(whole[OURS], whole[PLAIN], "stage")])
     columns = ["variant", "size", "steps", "plain eager", "ours", "ours / plain eager, time"]
+    torch.set_num_threads(args.threads)
     shape = f"batch {config.training.batch}, n = {config.models.context}, vocabulary {config.tokens.vocab:,}"
-    notes = [f"A step, and in the last row all steps of the experiment; {shape}; {how(args)}; freed memory is kept."]
+    one = argparse.Namespace(**{**vars(args), "threads": 1})
+    notes = [f"A step, and in the last row all steps of the experiment; {shape}; {how(one)}; freed memory is kept."]
     return harness.table("The default experiment's training stage", columns, rows, notes, args.clock)
 
 
