@@ -20,13 +20,15 @@ from lmu_scaling.models import native
 TOKENS = 256  # tokens per chunk: the buffer holds at most TOKENS × V numbers
 CLASSES = 4096  # classes per tile: a tile of TOKENS × CLASSES float32 is 4 MB and stays in cache
 PROBE = 1024  # classes whose largest logit serves as the shift of the exponentials
+WIDEST = 80  # widths up to which the kernel is the faster form: 1.2 to 1.4 times at d = 48, 0.8 to 1.0 at d = 144
 SAFE = 1e30  # a sum of exponentials above this is taken again with the exact shift
 
 
 def linear_cross_entropy(h_td: Tensor, weight_vd: Tensor, targets_t: Tensor, compiled: bool = True) -> Tensor:
     """Mean of -log softmax(h · weightᵀ)[target], in nats; equals `F.cross_entropy` on the full logits.
 
-    `compiled` allows the kernel that is compiled for this machine, where there is one: float32 on a CPU.
+    `compiled` allows the kernel that is compiled for this machine, where there is one and it pays: float32 on a CPU,
+    and not too wide a model.
     """
     return _LinearCrossEntropy.apply(h_td, weight_vd, targets_t, compiled)
 
@@ -77,7 +79,8 @@ def _with_gradients(
 
 
 def _has_kernel(h_td: Tensor) -> bool:
-    return h_td.device.type == "cpu" and h_td.dtype == torch.float32 and native.kernels() is not None
+    fits = h_td.device.type == "cpu" and h_td.dtype == torch.float32 and h_td.shape[1] <= WIDEST
+    return fits and native.kernels() is not None
 
 
 def _denominator(h_td: Tensor, weight_vd: Tensor) -> tuple[Tensor, Tensor, Tensor]:
