@@ -1,6 +1,6 @@
 """Do nominal 95 % intervals cover the truth? Simulated experiments through the same code as real ones.
 
-    python benchmarks/coverage.py --experiments 200 --out docs/coverage.md
+    python -m benchmarks.coverage --experiments 200 --out docs/coverage.md
 
 An experiment has two variants with known laws, seed noise of 0.02 nats, and 300 test sequences of unequal difficulty
 that all runs share. Each is analysed as `lmu_scaling.analysis.fit` does; then it is counted how often an interval
@@ -139,7 +139,7 @@ def _plain(table: pd.DataFrame, cells, truth: float, draws: int, rng: np.random.
 def report(experiments: int, draws: int) -> str:
     lines = [
         "# Coverage of the intervals\n",
-        f"Share of {experiments} simulated experiments (`python benchmarks/coverage.py`, {draws} draws each)",
+        f"Share of {experiments} simulated experiments (`python -m benchmarks.coverage`, {draws} draws each)",
         "whose nominal 95 % interval contains the truth; the standard error is about 1.5 points. The method is that of",
         "`lmu_scaling/analysis/draws.py`; `plain` resamples seeds within a cell without its corrections, and shows why",
         "they are there. With one seed the spread is estimated from the scatter about the law.\n",
