@@ -1,6 +1,6 @@
 """Make a synthetic OpenWebText2: a tar of `.jsonl.zst` members with the real one's format and statistics.
 
-    python benchmarks/make_owt2.py --megabytes 400 --out data/synthetic/owt2.jsonl.zst.tar
+    python -m benchmarks.make_owt2 --megabytes 400 --out data/synthetic/owt2.jsonl.zst.tar
 
 Text is made of short runs of words from the embedded speeches, so that neighbours belong together; RARE of the words
 come from an endless list with a Zipf tail instead (names, numbers, web addresses, accents), so that a tokenizer cannot
