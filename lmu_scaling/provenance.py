@@ -18,7 +18,10 @@ REPOSITORY = PACKAGE.parent
 # Messages, progress bars and manifests cannot change a number, so an edit there reruns nothing.
 WITHOUT_INFLUENCE = {
     f"lmu_scaling.{name}"
-    for name in ("errors", "runtime", "provenance", "manifests", "redaction", "config", "sections", "cli", "__main__")
+    for name in (
+        *("errors", "runtime", "provenance", "manifests", "redaction", "config", "sections"),
+        *("cli", "verbs", "__main__"),
+    )
 }
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lmu_scaling import cli
+from lmu_scaling import verbs as table
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVS = ("snakemake", "data", "train", "analysis")
@@ -84,7 +84,7 @@ def test_every_rule_with_a_verb_was_found() -> None:
 
 @pytest.mark.parametrize(("rule", "env", "verb"), rules(), ids=[rule for rule, _, _ in rules()])
 def test_a_rules_environment_holds_all_that_its_code_imports(rule: str, env: str, verb: str) -> None:
-    roots = ["lmu_scaling.cli", "lmu_scaling.manifests", "lmu_scaling.provenance", cli.verb(verb).module]
+    roots = ["lmu_scaling.cli", "lmu_scaling.manifests", "lmu_scaling.provenance", table.verb(verb).module]
     if rule in ("train", "evaluate", "complexity", "counts"):
         roots.append("lmu_scaling.training.launch")
         roots += [f"lmu_scaling.models.{path.stem}" for path in (ROOT / "lmu_scaling/models").glob("*.py")]
@@ -177,7 +177,7 @@ def test_an_environment_lists_nothing_that_no_rule_of_it_imports(env: str) -> No
         "analysis": {"jupyter", "ipykernel", "nbconvert", "pyarrow"},  # notebook and kernel; pandas needs the last
     }
     verbs = {verb for _, own, verb in rules() if own == env}
-    roots = [cli.verb(verb).module for verb in verbs] + ["lmu_scaling.cli", "lmu_scaling.manifests"]
+    roots = [table.verb(verb).module for verb in verbs] + ["lmu_scaling.cli", "lmu_scaling.manifests"]
     if env == "train":
         roots += [f"lmu_scaling.models.{path.stem}" for path in (ROOT / "lmu_scaling/models").glob("*.py")]
     if env == "analysis":

@@ -7,7 +7,7 @@ from snakemake.exceptions import WorkflowError
 
 sys.path.insert(0, workflow.basedir)
 
-from lmu_scaling import cli, experiment
+from lmu_scaling import experiment
 from lmu_scaling.audit.resources import Needs, Partition
 from lmu_scaling.config import validate
 from lmu_scaling.errors import UserError
@@ -15,6 +15,7 @@ from lmu_scaling.models import architecture
 from lmu_scaling.paper.inputs import inputs_of
 from lmu_scaling.provenance import fingerprint
 from lmu_scaling.runtime import canonical_json, sha256_file
+from lmu_scaling.verbs import verb as find_verb
 
 try:
     CONFIG = validate(config, " + ".join(map(str, workflow.configfiles)))
@@ -55,7 +56,7 @@ wildcard_constraints:
 
 def code(verb, *modules):
     """Fingerprint of the code behind a verb: an edit that changes meaning reruns its rule, a comment does not."""
-    return fingerprint(cli.verb(verb).module, *modules)
+    return fingerprint(find_verb(verb).module, *modules)
 
 
 def model_code(verb, run):
