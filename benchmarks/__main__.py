@@ -24,11 +24,16 @@ ROOT = Path(__file__).resolve().parents[1]
 PATIENCE = 180.0  # seconds for the load of what ran before (`make run`) to fade
 ARCHIVE = "benchmarks/.cache/owt2.jsonl.zst.tar"
 MEASURED = ("layer", "step", "loader", "analysis", "workflow", "growth", "whole")  # these share options
-BEFORE_GROWTH = (  # the growth with the corpus is read from these
+BEFORE_GROWTH = (  # the growth with the corpus is read from `data`
     ("make_owt2", "--megabytes", "420", "--out", ARCHIVE),
     ("data", "--archive", ARCHIVE),
     ("duplicates", "--scratch", "benchmarks/.cache"),
     ("coverage", "--out", "docs/coverage.md"),
+)
+QUICK_ARCHIVE = "benchmarks/.cache/quick.jsonl.zst.tar"
+QUICK_BEFORE_GROWTH = (
+    ("make_owt2", "--megabytes", "40", "--out", QUICK_ARCHIVE),
+    ("data", "--quick", "--archive", QUICK_ARCHIVE),
 )
 
 
@@ -36,8 +41,8 @@ def commands(quick: bool, shared: list[str], only: list[str], results: Path | No
     """Module and arguments of each process, in order."""
     found: list[list[str]] = []
     for name in MEASURED:
-        if name == "growth" and not quick:
-            found += [list(entry) for entry in BEFORE_GROWTH]
+        if name == "growth":
+            found += [list(entry) for entry in (QUICK_BEFORE_GROWTH if quick else BEFORE_GROWTH)]
         place = ["--results", str(results)] if name == "whole" and results else []
         found.append([name, *shared, *(["--quick"] if quick else []), *place])
     wanted = {*only, *(["make_owt2"] if "data" in only else [])}

@@ -39,10 +39,12 @@ BARS = {
     "data_wait": Bar("share of a run that waits for data, two sizes", 0.01, "<", "%", 2),
     "checkpoint": Bar("share of a run that goes to checkpoints, two sizes", 0.02, "<", "%", 2),
     "logging": Bar("share of a run that goes to logging, two sizes", 0.01, "<", "%", 2),
-    "data_bare": Bar("data: stages against the bare tokenizer, per engine", 0.85, "≥", numbers=2),
+    "data_bare": Bar("data: stages against the bare tokenizer; tiktoken, fastokens", 0.85, "≥", numbers=2),
     "data_usual": Bar("data: stages against the usual datasets recipe, engine of the preset `paper`", 3, "≥"),
-    "data_flat": Bar("data: growth of peak memory from the small to the large corpus, per engine", 0.10, "≤", "%", 2),
-    "data_memory": Bar("data: peak memory of a worker [GB], per engine", 1.0, "<", " GB", 2),
+    "data_flat": Bar(
+        "data: growth of peak memory from a twentieth to the whole corpus; tiktoken, fastokens", 0.10, "≤", "%", 2
+    ),
+    "data_memory": Bar("data: peak memory of a worker; tiktoken, fastokens", 1.0, "<", " GB", 2),
 }
 
 

@@ -14,12 +14,13 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 
-from benchmarks import data_bars, harness, store
+from benchmarks import data, harness, store
 from benchmarks.figures import POINTS, SLOPES
 from benchmarks.machine import options, settle
 from benchmarks.store import Table, cell
 from benchmarks.workflow import dry_runs
 from lmu_scaling.analysis.complexity import complexity, slope
+from lmu_scaling.paper.style import LAYERS
 
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192)
 COLUMNS = ["layer", "quantity", "slope", "low", "high", "stated", "expected", "n_min", "n_max"]
@@ -37,17 +38,33 @@ def with_n(args: argparse.Namespace) -> list[Table]:
         for row in measured.itertuples()
     ]
     exponents = [[_plain(value) for value in row] for row in fitted[COLUMNS].itertuples(index=False)]
+    behind = [
+        harness.table(SLOPES, COLUMNS, exponents, [], args.clock),
+        harness.table(POINTS, ["layer", "n", "seconds", "bytes"], cost, [], args.clock),
+    ]
+    return [_exponents(measured, fitted, args), *(table | {"behind": True} for table in behind)]
+
+
+def _exponents(measured: pd.DataFrame, fitted: pd.DataFrame, args: argparse.Namespace) -> Table:
+    """For readers: a row per layer; the numbers behind it are drawn."""
+    longest = measured[measured["n"] == measured["n"].max()].set_index("layer")
+    rows = []
+    for layer, laws in fitted.groupby("layer", sort=False):
+        of = laws.set_index("quantity")
+        row: list[object] = [LAYERS[str(layer)][0]]
+        for quantity, column, scale, unit in (("compute", "seconds", 1e3, " ms"), ("memory", "bytes", 1e-6, " MB")):
+            law = of.loc[quantity]
+            row += [f"{law.slope:.2f} [{law.low:.2f}, {law.high:.2f}]", f"{law.expected:.2f}: {law.stated}"]
+            row += [cell(scale * float(longest.loc[layer, column]), better="lower", unit=unit)]  # type: ignore[index, arg-type]
+        rows.append(row)
+    most = f"at n = {longest['n'].iloc[0]:,}"
+    columns = ["layer", "time, exponent", "expected", f"time {most}", "memory, exponent", "expected", f"memory {most}"]
     notes = [
-        "One layer, d = 48, q = 60, batch 1, forward pass, one thread, fastest of several passes in processor seconds; "
-        "attention: its n × n matrix materialised; attention_flash: torch's SDPA, which never holds it."
+        "One layer, d = 48, q = 60, batch 1, forward pass, one thread, fastest of several passes in processor seconds. "
+        f"Log–log slopes over n = {int(fitted['n_min'].iloc[0]):,} to {int(fitted['n_max'].iloc[0]):,} with 95 % "
+        "intervals; expected: the slope that the stated term has there. All points are in the figure above."
     ]
-    law = [
-        "Log–log slopes over the longest three octaves, with 95 % intervals; `expected`: what the stated term gives."
-    ]
-    return [
-        harness.table(SLOPES, COLUMNS, exponents, law, args.clock),
-        harness.table(POINTS, ["layer", "n", "seconds", "bytes"], cost, notes, args.clock),
-    ]
+    return harness.table("Growth with n", columns, rows, notes, args.clock)
 
 
 def _plain(value: object) -> object:
@@ -58,11 +75,15 @@ def _plain(value: object) -> object:
 
 
 def with_corpus(args: argparse.Namespace) -> Table:
-    rows = data_bars.growth(store.load().get("data", {}).get("tables", []))
-    notes = ["CPU seconds and peak memory of all stages, from the stored results of `benchmarks.data`, two sizes."]
+    stored = store.load(store.QUICK if args.quick else store.RESULTS)
+    rows = data.growth(stored.get("data", {}).get("tables", []))
+    notes = [
+        "All stages on one core, from the results of `benchmarks.data` at three sizes. Start-up apart: between the two "
+        "largest, without what the line through the two smallest costs at size zero."
+    ]
     if not rows:
         notes = ["`benchmarks.data` has not been run yet."]
-    columns = ["what", "from … to", "quantity", "exponent", "ideal"]
+    columns = ["engine", "quantity", "text", "exponent", "start-up apart", "ideal"]
     return harness.table("Growth with the corpus", columns, rows, notes, args.clock)
 
 

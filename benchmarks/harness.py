@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import data_bars, store
+from benchmarks import store
 from benchmarks.machine import CLOCKS, machine
 from lmu_scaling.runtime import keep_freed_memory
 
@@ -150,10 +150,9 @@ def publish(name: str, tables: list[store.Table], left: str = "", quick: bool = 
     from benchmarks.report import render
 
     path = store.QUICK if quick else store.RESULTS
-    if name == "data":
-        tables = [*data_bars.tables(tables), *tables]
     for entry in store.merge(name, tables, left, path):
-        print(render(entry), flush=True)
+        if not entry.get("behind"):
+            print(render(entry), flush=True)
     return path
 
 

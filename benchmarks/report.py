@@ -10,7 +10,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from benchmarks import data_bars, figures, store
+from benchmarks import figures, store
 from benchmarks.bars import Bar, Verdict, judge, verdict
 from benchmarks.store import Cell, Table, is_cell
 from lmu_scaling.runtime import atomic_write
@@ -29,16 +29,25 @@ SECTIONS = {
     "growth": "Growth",
     "whole": "The whole run",
 }
-LEFT = {  # for sections that store none
-    "data": data_bars.left,
-    "duplicates": lambda tables: (
-        "signatures on disk cost more than memory; they could be compressed, or written as bands."
-    ),
+MACHINE = {  # in this order; versions follow by their names
+    "processor": "{}",
+    "cores": "{} cores",
+    "memory_gb": "{} GB",
+    "threads": "threads: {}",
+    "clock": "{} seconds",
+    "load": "load {}",
+    "sgemm_gflops": "sgemm {} GFLOP/s",
+    "fft_gflops": "FFT {} GFLOP/s",
 }
-MACHINE = ("processor", "cores", "memory_gb", "threads", "clock", "load", "sgemm_gflops", "fft_gflops")
+MADE = (
+    "Made by `make bench` from `benchmarks/results.json`; `python -m benchmarks.<section>` measures one section again."
+)
+QUICK_MADE = (
+    "Made by `make bench-quick`: a taste of each section, few rounds, small sizes. Bars are judged by `make bench`."
+)
 HEAD = """# Performance
 
-Made by `make bench` from `benchmarks/results.json`; `python -m benchmarks.<section>` measures one section again.
+{made}
 Rivals are timed in turns within one run: trust the ratios more than the absolute numbers. "±" is half the distance
 between the quartiles of the rounds; ▼ marks a number that got worse by more than its spread since it was last stored;
 ✗ marks a number below its bar.
@@ -49,11 +58,14 @@ def build(results: Path, page: Path) -> str:
     sections = store.load(results)
     chapters = {name: sections.get(name, {}).get("tables", []) for name in SECTIONS}
     every = [table for tables in chapters.values() for table in tables]
-    parts = [HEAD, summary(judge(every), worse(every)), *pictures(chapters, page)]
+    shared = in_common([table["machine"] for table in every if table.get("machine")])
+    parts = [HEAD.format(made=QUICK_MADE if page == QUICK_PAGE else MADE), summary(judge(every), worse(every))]
+    parts += [f"Machine: {machine_line(shared)}.\n"] if shared else []
+    parts += pictures(chapters, page)
     for name, tables in chapters.items():
         if tables:
-            left = sections[name].get("left") or LEFT.get(name, lambda _: "")(tables)
-            parts.append(chapter(SECTIONS[name], tables, left, sections[name].get("measured", "")))
+            shown = [without(table, shared) for table in tables if not table.get("behind")]  # … a figure
+            parts.append(chapter(SECTIONS[name], shown, sections[name].get("left", ""), sections[name]["measured"]))
         else:
             parts.append(f"## {SECTIONS[name]}\n\nNot measured yet.\n")
     return "\n".join(parts)
@@ -107,16 +119,24 @@ def pictures(chapters: dict[str, list[Table]], page: Path) -> list[str]:
 # Chapters ------------------------------------------------------------------------------------------------------------
 
 
-def chapter(title: str, tables: list[Table], left: str, measured: str) -> str:
-    machines = [table.get("machine") or {} for table in tables]
-    shared = machines[-1] if all(machine == machines[-1] for machine in machines if machine) else None
-    parts = [f"## {title}\n"]
-    parts += [render(table | {"machine": None} if shared else table, level=3) for table in tables]
+def chapter(title: str, shown: list[Table], left: str, measured: str) -> str:
+    """Tables, what is left on the table, and what is particular about the machine here."""
+    shared = in_common([table["machine"] for table in shown if table.get("machine")])
+    parts = [f"## {title}\n", *(render(without(table, shared), level=3) for table in shown)]
     if left:
         parts.append(f"**Left on the table:** {left}\n")
-    facts = [f"measured {measured}"] if measured else []
-    facts += [machine_line(shared)] if shared else []
-    return "\n".join([*parts, *([f"*{'; '.join(facts)}*\n"] if facts else [])])
+    return "\n".join([*parts, f"*{'; '.join([f'measured {measured}', *filter(None, [machine_line(shared)])])}*\n"])
+
+
+def in_common(machines: list[dict[str, Any]]) -> dict[str, Any]:
+    """The facts that are the same in all."""
+    first = machines[0] if machines else {}
+    return {key: value for key, value in first.items() if all(other.get(key) == value for other in machines)}
+
+
+def without(table: Table, said: dict[str, Any]) -> Table:
+    machine = table.get("machine") or {}
+    return table | {"machine": {key: value for key, value in machine.items() if key not in said}}
 
 
 def render(table: Table, level: int = 2) -> str:
@@ -133,9 +153,8 @@ def render(table: Table, level: int = 2) -> str:
 
 
 def machine_line(machine: dict[str, Any]) -> str:
-    first = [key for key in MACHINE if key in machine]
-    order = [*first, *(key for key in machine if key not in first)]
-    return ", ".join(f"{key.replace('_', ' ')} {show(machine[key])}" for key in order)
+    first = [words.format(show(machine[key])) for key, words in MACHINE.items() if key in machine]
+    return ", ".join([*first, *(f"{key} {show(value)}" for key, value in machine.items() if key not in MACHINE)])
 
 
 # Numbers as text -----------------------------------------------------------------------------------------------------

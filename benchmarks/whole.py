@@ -1,6 +1,7 @@
 """Where the time of a finished run went, by stage and rule: `python -m benchmarks.whole --results results/sotu`.
 
-Reads what Snakemake wrote beside the results, one benchmarks/<rule>/<job>.tsv per job. Nothing is run.
+Reads what Snakemake wrote beside the results, one benchmarks/<rule>/<job>.tsv per job; the largest costs are profiled
+(costs.py).
 """
 
 from __future__ import annotations
@@ -12,19 +13,19 @@ from typing import Any
 
 import pandas as pd
 
-from benchmarks import harness
+from benchmarks import costs, harness
 from benchmarks.machine import options, settle
 from benchmarks.store import Table, cell
 from lmu_scaling.runtime import duration
 
+LAST = Path("audit/audit.json")  # what a run makes at its end
 RULES = harness.ROOT / "workflow" / "rules"
-# What profiles of the three showed (default experiment, two cores); the tables have the numbers of the last run.
+# What the profile in the tables shows, and what was done about it; docs/log.md has what did not help.
 PROFILED = (
-    "Profiled: a training job spends 2.6 s around its steps, mostly to start Python and torch, which only processes "
-    "kept alive between jobs would save; the steps are in `The default experiment's training stage`, and half of their "
-    "arithmetic was the loss before it became a kernel. An evaluation spends 1.6 s on imports and 2.4 s on arithmetic, "
-    "of which half was the head, now by the same kernel. `complexity` measures long sequences in fresh processes: that "
-    "is its purpose."
+    "Of a training job, what surrounds the steps is mostly the start of Python and torch, which only processes kept "
+    "alive between jobs would save. Of its steps, the LMU and the loss are compiled kernels of ours, attention and the "
+    "LSTM are torch's own. An evaluation computes by the same kernels. `complexity` measures long sequences in fresh "
+    "processes, which is its purpose."
 )
 
 
@@ -71,7 +72,7 @@ def by(key: str, found: pd.DataFrame) -> list[list[Any]]:
 
 
 def tables(results: Path, args: argparse.Namespace) -> list[Table]:
-    if not (results / "benchmarks").is_dir():
+    if not (results / LAST).is_file():
         where = results.name or "results"
         note = f"There is no finished run of experiment {where}: `make run`, then `python -m benchmarks.whole`."
         return [harness.table("`make run` by stage", ["stage"], [], [note], args.clock)]
@@ -86,13 +87,15 @@ def tables(results: Path, args: argparse.Namespace) -> list[Table]:
     return [
         harness.table("`make run` by stage", ["stage", *columns], by("stage", found), notes, args.clock),
         harness.table("`make run` by rule", ["rule", *columns], by("rule", found)[:12], [], args.clock),
+        costs.jobs_table(results, found, args),
+        costs.steps_table(args),
     ]
 
 
 def newest(root: Path) -> Path:
     """The experiment that finished last, or the default one."""
-    done = [path for path in root.glob("*/benchmarks") if path.is_dir()]
-    return max(done, key=lambda path: path.stat().st_mtime).parent if done else root / "sotu"
+    done = list(root.glob(f"*/{LAST}"))
+    return max(done, key=lambda path: path.stat().st_mtime).parents[1] if done else root / "sotu"
 
 
 def left(found: list[Table]) -> str:
