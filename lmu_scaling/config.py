@@ -72,7 +72,7 @@ def _explain(error: Any, raw: dict[str, Any]) -> str:
     path = ".".join(str(part) for part in loc)
     if error["type"] == "extra_forbidden":
         allowed = _keys_at(loc[:-1], raw)
-        return f"{path}: unknown key{_hint(str(loc[-1]), allowed)}; allowed here: {', '.join(allowed)}"
+        return f"{path}: unknown key{_hint(str(loc[-1]), allowed)}; allowed here: {', '.join(allowed) or 'none'}"
     if error["type"] == "missing":
         return f"{path}: missing"
     if error["type"].startswith("union_tag"):
@@ -92,8 +92,10 @@ def _keys_at(loc: list[Any], raw: dict[str, Any]) -> list[str]:
     schema: dict[str, Any] = Config.model_json_schema()
     node, value = schema, raw
     for part in loc:
+        if isinstance(value, dict) and part not in node.get("properties", {}):
+            return []  # below a key that is no string, which is a problem of its own
+        node = node["items"] if isinstance(value, list) else node.get("properties", {}).get(part, {})
         value = value[part]
-        node = node["items"] if isinstance(part, int) else node.get("properties", {}).get(part, {})
         for option in [node, *node.get("anyOf", []), *node.get("allOf", [])]:
             if "$ref" in option:
                 node = schema["$defs"][option["$ref"].rsplit("/", 1)[-1]]
@@ -124,6 +126,11 @@ def _get(raw: Any, *path: str) -> Any:
     return raw
 
 
+def _list(value: Any) -> list[Any]:
+    """The value, if it is a list; anything else is a structural problem, reported by pydantic."""
+    return value if isinstance(value, list) else []
+
+
 def _split_problems(split: Any) -> Iterator[str]:
     shares = list(split.values()) if isinstance(split, dict) else []
     if len(shares) == 3 and all(isinstance(s, int | float) for s in shares) and abs(sum(shares) - 1) > 1e-9:
@@ -142,10 +149,10 @@ def _variant_problems(raw: dict[str, Any]) -> Iterator[str]:
     known = variants()
     places = [("models.variants", _get(raw, "models", "variants"))]
     budgets = _get(raw, "training", "budgets")
-    for i, budget in enumerate(budgets if isinstance(budgets, list) else []):
+    for i, budget in enumerate(_list(budgets)):
         places.append((f"training.budgets.{i}.variants", _get(budget, "variants")))
     for path, names in places:
-        for name in names if isinstance(names, list) else []:
+        for name in _list(names):
             if name not in known:
                 yield f"{path}: unknown variant {name!r}{_hint(str(name), known)}; allowed: {', '.join(known)}"
 
@@ -158,7 +165,7 @@ def _size_problems(raw: dict[str, Any]) -> Iterator[str]:
     if not isinstance(section, dict) or not isinstance(section.get("sizes"), list):
         return
     rules = {k: section[k] for k in ("theta_per_q", "softmax_scale", "dropout") if k in section}
-    known = [v for v in section.get("variants") or [] if v in variants()]
+    known = [v for v in _list(section.get("variants")) if v in variants()]
     for i, size in enumerate(section["sizes"]):
         if not isinstance(size, dict):
             continue
@@ -169,18 +176,18 @@ def _size_problems(raw: dict[str, Any]) -> Iterator[str]:
             except ModelError as error:
                 yield f"models.sizes.{i} ({size.get('name', '?')}): {error.what}; {error.remedy}"
                 break
-            except (TypeError, KeyError, ValueError):
+            except (TypeError, KeyError, ValueError, OverflowError):
                 break  # a structural problem, reported by pydantic
 
 
 def _name_problems(raw: dict[str, Any]) -> Iterator[str]:
     sizes = _get(raw, "models", "sizes")
-    names = [_get(s, "name") for s in sizes] if isinstance(sizes, list) else []
+    names = [_get(s, "name") for s in _list(sizes)]
     for name in sorted({str(n) for n in names if names.count(n) > 1}):
         yield f"models.sizes: the name {name!r} is used more than once"
     budgets = _get(raw, "training", "budgets")
-    for i, budget in enumerate(budgets if isinstance(budgets, list) else []):
-        for name in _get(budget, "sizes") or []:
+    for i, budget in enumerate(_list(budgets)):
+        for name in _list(_get(budget, "sizes")):
             if name not in names:
                 hint = _hint(str(name), [str(n) for n in names])
                 yield f"training.budgets.{i}.sizes: no size is called {name!r}{hint}"
@@ -191,7 +198,7 @@ def _paper_problems(raw: dict[str, Any]) -> Iterator[str]:
 
     for kind in ("figure", "table"):
         names, known = _get(raw, "paper", f"{kind}s"), modules(kind)
-        for name in names if isinstance(names, list) else []:
+        for name in _list(names):
             if name not in known:
                 hint = _hint(str(name), known)
                 yield f"paper.{kind}s: no {kind} is called {name!r}{hint}; allowed: {', '.join(known)}"

@@ -13,7 +13,7 @@ Positive = Annotated[int, Field(gt=0)]
 class Section(BaseModel):
     """Unknown keys are errors: a typo must not silently mean "default"."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 # ---------------------------------------------------------------------------------------------------------- corpus

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lmu_scaling.audit import schema
 from lmu_scaling.config import load, validate
 from lmu_scaling.errors import ConfigError
+from lmu_scaling.experiment import runs, sweeps
+from lmu_scaling.runtime import canonical_json
 from lmu_scaling.sections import Config, Section
+from lmu_scaling.spec import parse_run
 
 ROOT = Path(__file__).resolve().parents[2]
 PRESETS = sorted((ROOT / "workflow" / "presets").glob("*.yaml"))
@@ -111,3 +118,62 @@ def test_config_yaml_mentions_every_key_of_its_sections() -> None:
         section = field.annotation
         if isinstance(section, type) and issubclass(section, Section):
             assert set(section.model_fields) == set(given[name]), name
+
+
+def places(value: object, path: tuple = ()) -> Iterator[tuple]:
+    """The path of everything in a configuration."""
+    if path:
+        yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, child in items:
+        yield from places(child, (*path, key))
+
+
+SCALARS = (
+    st.none() | st.booleans() | st.integers(-5, 10**7) | st.floats() | st.text(max_size=8) | st.sampled_from(["lmu"])
+)
+KEYS = st.text(max_size=8) | st.integers() | st.none() | st.sampled_from(["name", "sizes", "d"])
+VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3))
+
+
+@settings(max_examples=150, deadline=None)
+@given(path=st.sampled_from(list(places(raw()))), value=VALUES)
+def test_whatever_stands_at_a_place_is_explained_or_can_be_handed_to_a_rule(path: tuple, value: object) -> None:
+    changed = copy.deepcopy(raw())
+    section: Any = changed
+    for key in path[:-1]:
+        section = section[key]
+    section[path[-1]] = value
+    try:
+        config = validate(changed)
+    except ConfigError as error:
+        assert str(error).splitlines()[-2].startswith("  where: ")
+    else:
+        canonical_json(config.model_dump())
+        assert all(parse_run(run.name).name == run.name for run in [*runs(config), *sweeps(config)])
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "problem"),
+    [
+        (("models", "variants"), 5, "models.variants: input should be a valid list"),
+        (("models", "theta_per_q"), float("inf"), "models.theta_per_q: input should be a finite number"),
+        (("training", "optimiser", "eps"), float("inf"), "training.optimiser.eps: input should be a finite number"),
+        (("training", "budgets", 0, "sizes"), 5, "training.budgets.0.sizes: input should be a valid list"),
+        (("paper", "looks", None), {"lable": "x"}, "paper.looks.None.[key]: input should be a valid string"),
+        (("paper", "looks", 1), {"lable": "x"}, "paper.looks.1.[key]: input should be a valid string"),
+    ],
+)
+def test_a_value_of_another_kind_is_explained(path: tuple, value: object, problem: str) -> None:
+    assert problem in str(refused(path, value))
+
+
+def refused(path: tuple, value: object) -> ConfigError:
+    broken = copy.deepcopy(raw())
+    section: Any = broken
+    for key in path[:-1]:
+        section = section[key]
+    section[path[-1]] = value
+    with pytest.raises(ConfigError) as caught:
+        validate(broken)
+    return caught.value
