@@ -117,6 +117,7 @@ def _contradictions(raw: dict[str, Any]) -> Iterator[str]:
     yield from _variant_problems(raw)
     yield from _size_problems(raw)
     yield from _name_problems(raw)
+    yield from _repeated(raw)
     yield from _paper_problems(raw)
 
 
@@ -191,6 +192,23 @@ def _name_problems(raw: dict[str, Any]) -> Iterator[str]:
             if name not in names:
                 hint = _hint(str(name), [str(n) for n in names])
                 yield f"training.budgets.{i}.sizes: no size is called {name!r}{hint}"
+
+
+def _repeated(raw: dict[str, Any]) -> Iterator[str]:
+    """One thing named twice is one run, not two; numbers count as file names spell them (`spec.Run.name`)."""
+    training = _get(raw, "training")
+    lists = {
+        "models.variants": _get(raw, "models", "variants"),
+        "training.seeds": _get(training, "seeds"),
+        "training.tuning.learning_rates": _get(training, "tuning", "learning_rates"),
+    }
+    for i, budget in enumerate(_list(_get(training, "budgets"))):
+        for key in ("variants", "multiples", "sizes", "seeds"):
+            lists[f"training.budgets.{i}.{key}"] = _get(budget, key)
+    for path, values in lists.items():
+        names = [f"{value:g}" if isinstance(value, float) else str(value) for value in _list(values)]
+        for name in sorted({name for name in names if names.count(name) > 1}):
+            yield f"{path}: {name} stands there more than once"
 
 
 def _paper_problems(raw: dict[str, Any]) -> Iterator[str]:

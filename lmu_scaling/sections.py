@@ -7,7 +7,13 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 Share = Annotated[float, Field(ge=0, le=1)]
+SomeShare = Annotated[float, Field(gt=0, le=1)]
+Decay = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[int, Field(gt=0)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+# Beyond these bounds the number would stand in the names of files with another exponent than they may have.
+Multiple = Annotated[float, Field(ge=1e-4)]
+Rate = Annotated[float, Field(gt=0, lt=1e6)]
 
 
 class Section(BaseModel):
@@ -74,9 +80,9 @@ Filter = Annotated[
 class Split(Section):
     """Shares of documents; they sum to 1 (paper, section 5: 96/3/1)."""
 
-    train: Share = Field(description="Share of documents to train on")
-    validation: Share = Field(description="Share of documents to choose hyper-parameters on")
-    test: Share = Field(description="Share of documents that is reported, once")
+    train: SomeShare = Field(description="Share of documents to train on")
+    validation: SomeShare = Field(description="Share of documents to choose hyper-parameters on")
+    test: SomeShare = Field(description="Share of documents that is reported, once")
 
 
 class Corpus(Section):
@@ -84,7 +90,9 @@ class Corpus(Section):
 
     source: str = Field(description="A name in workflow/catalog/datasets.yaml")
     path: str | None = Field(None, description="A file or folder you already have, instead of the download")
-    parts: Positive = Field(1, description="Number of jobs the corpus is cut into; does not change the result")
+    parts: int = Field(
+        1, gt=0, le=99999, description="Number of jobs the corpus is cut into; does not change the result"
+    )
     filters: list[Filter] = Field([], description="Applied in this order; each one's effect is reported")
     target_tokens: int | None = Field(None, gt=0, description="Subsample to about this many tokens; null: keep all")
     split: Split = Field(description="Train, validation and test shares, by document")
@@ -106,7 +114,7 @@ class Tokens(Section):
 class Size(Section):
     """One model size: the width d; everything else follows from it unless it is set here."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9.]+$", description="Short name used in file names, e.g. 55k")
+    name: str = Field(max_length=50, pattern=r"^[A-Za-z0-9.]+$", description="Short name used in file names, e.g. 55k")
     d: Positive = Field(description="Embedding dimension; N = 24 d^2 (paper, section 5)")
     q: Positive | None = Field(None, description="LMU order; null: 10*round(1.2255*d/10)")
     q_reduced: Positive | None = Field(None, description="Reduced order q'; null: q/10")
@@ -131,17 +139,17 @@ class Budget(Section):
     """Further token budgets: separate cosine runs, never snapshots of a longer one."""
 
     variants: list[str] = Field(min_length=1, description="Variants trained at these budgets")
-    multiples: list[Annotated[float, Field(gt=0)]] = Field(min_length=1, description="Multiples of `steps`")
-    sizes: list[str] | None = Field(None, description="Names of sizes; null: all")
-    seeds: list[int] | None = Field(None, description="Seeds; null: all of training.seeds")
+    multiples: list[Multiple] = Field(min_length=1, description="Multiples of `steps`")
+    sizes: list[str] | None = Field(None, min_length=1, description="Names of sizes; null: all")
+    seeds: list[Seed] | None = Field(None, min_length=1, description="Seeds; null: all of training.seeds")
 
 
 class Optimiser(Section):
     """Adam; defaults are Keras's, which the authors used."""
 
     learning_rate: float = Field(1e-3, gt=0, description="Peak learning rate of the recipe `paper`")
-    beta1: Share = Field(0.9, description="Decay of the first moment")
-    beta2: Share = Field(0.999, description="Decay of the second moment")
+    beta1: Decay = Field(0.9, description="Decay of the first moment")
+    beta2: Decay = Field(0.999, description="Decay of the second moment")
     eps: float = Field(1e-7, gt=0, description="Adam's epsilon (Keras: 1e-7)")
     weight_decay: float = Field(0.0, ge=0, description="Decoupled weight decay")
     clip: float | None = Field(None, gt=0, description="Gradient norm is clipped to this; null: never (recipe `paper`)")
@@ -165,11 +173,11 @@ class Schedule(Section):
 class Tuning(Section):
     """Recipe `tuned`: the same learning-rate sweep for every variant and size, judged on validation."""
 
-    learning_rates: list[Annotated[float, Field(gt=0)]] = Field(
+    learning_rates: list[Rate] = Field(
         [3e-4, 1e-3, 3e-3, 1e-2], min_length=1, description="Peak learning rates that are tried"
     )
-    multiple: float = Field(0.25, gt=0, description="Length of a sweep run as a multiple of `steps`")
-    seed: int = Field(0, ge=0, description="Seed of the sweep runs")
+    multiple: Multiple = Field(0.25, description="Length of a sweep run as a multiple of `steps`")
+    seed: Seed = Field(0, description="Seed of the sweep runs")
     clip: float | None = Field(1.0, gt=0, description="Gradient norm is clipped to this in recipe `tuned`")
 
 
@@ -181,7 +189,7 @@ class Training(Section):
     )
     batch: Positive = Field(description="Sequences per optimiser step; the paper: 512")
     steps: Positive = Field(description="Optimiser steps of the main budget; the paper: 25000")
-    seeds: list[Annotated[int, Field(ge=0)]] = Field(min_length=1, description="One run per seed")
+    seeds: list[Seed] = Field(min_length=1, description="One run per seed")
     budgets: list[Budget] = Field([], description="Further token budgets, for the data-efficiency question")
     optimiser: Optimiser = Field(Optimiser(), description="Adam's settings")
     schedule: Schedule = Field(Schedule(), description="Learning-rate schedule")
@@ -214,7 +222,7 @@ class Analysis(Section):
 
     draws: int = Field(2000, ge=100, description="Bootstrap draws")
     confidence: float = Field(0.95, gt=0, lt=1, description="Width of every interval")
-    seed: int = Field(0, ge=0, description="Seed of the bootstrap")
+    seed: Seed = Field(0, description="Seed of the bootstrap")
     reference: Literal["kaplan_comment", "kaplan_self", "literal"] = Field(
         "kaplan_comment", description="Reading of the transformer law that is drawn"
     )
@@ -243,7 +251,7 @@ class Accelerator(Section):
 
     name: str = Field(description="Name in the plan")
     tflops: float = Field(gt=0, description="Peak dense throughput in the training precision [TFLOP/s]")
-    utilisation: Share = Field(description="Share of the peak that is assumed to be reached")
+    utilisation: SomeShare = Field(description="Share of the peak that is assumed to be reached")
     memory_gb: float = Field(gt=0, description="Device memory [GB]")
     price_per_hour: float = Field(0.0, ge=0, description="Price of one device hour, in your currency")
 
@@ -259,7 +267,9 @@ class Plan(Section):
 class Config(Section):
     """An experiment: all that is computed, nothing about where."""
 
-    experiment: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description="Name of the folder in results/")
+    experiment: str = Field(
+        max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description="Name of the folder in results/"
+    )
     corpus: Corpus = Field(description="Text")
     tokens: Tokens = Field(description="Tokenizer")
     models: Models = Field(description="Architectures and sizes")

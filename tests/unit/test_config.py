@@ -168,6 +168,57 @@ def test_a_value_of_another_kind_is_explained(path: tuple, value: object, proble
     assert problem in str(refused(path, value))
 
 
+@pytest.mark.parametrize(
+    ("path", "value", "problem"),
+    [
+        (("training", "seeds"), [1, 2, 1], "training.seeds: 1 stands there more than once"),
+        (("training", "seeds"), [2**63], "training.seeds.0: input should be less than"),
+        (("models", "variants"), ["lmu", "lmu"], "models.variants: lmu stands there more than once"),
+        (("training", "tuning", "learning_rates"), [0.001, 0.00100000001], "0.001 stands there more than once"),
+        (
+            ("training", "budgets", 0, "multiples"),
+            [2, 2.0],
+            "training.budgets.0.multiples: 2 stands there more than once",
+        ),
+        (
+            ("training", "tuning", "learning_rates"),
+            [1e6],
+            "training.tuning.learning_rates.0: input should be less than",
+        ),
+        (("training", "tuning", "multiple"), 1e-5, "training.tuning.multiple: input should be greater than"),
+        (
+            ("training", "budgets", 0, "multiples"),
+            [1e-5],
+            "training.budgets.0.multiples.0: input should be greater than",
+        ),
+        (("training", "budgets", 0, "seeds"), [-1], "training.budgets.0.seeds.0: input should be greater than"),
+        (("training", "budgets", 0, "seeds"), [], "training.budgets.0.seeds: list should have at least 1 item"),
+        (("training", "budgets", 0, "sizes"), [], "training.budgets.0.sizes: list should have at least 1 item"),
+        (("corpus", "parts"), 100_000, "corpus.parts: input should be less than"),
+        (("experiment",), "x" * 101, "experiment: string should have at most 100 characters"),
+        (("models", "sizes", 0, "name"), "x" * 51, "models.sizes.0.name: string should have at most 50 characters"),
+    ],
+)
+def test_every_run_has_a_name_of_its_own_that_can_be_a_file(path: tuple, value: object, problem: str) -> None:
+    assert problem in str(refused(path, value))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "problem"),
+    [
+        (
+            ("corpus", "split"),
+            {"train": 0.5, "validation": 0.5, "test": 0},
+            "corpus.split.test: input should be greater",
+        ),
+        (("training", "optimiser", "beta2"), 1, "training.optimiser.beta2: input should be less than 1"),
+        (("plan", "accelerators", 0, "utilisation"), 0, "plan.accelerators.0.utilisation: input should be greater"),
+    ],
+)
+def test_a_number_that_nothing_can_be_computed_with_is_refused(path: tuple, value: object, problem: str) -> None:
+    assert problem in str(refused(path, value))
+
+
 def refused(path: tuple, value: object) -> ConfigError:
     broken = copy.deepcopy(raw())
     section: Any = broken
