@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from lmu_scaling.corpus.filters import COMPARES_DOCUMENTS
 from lmu_scaling.errors import ConfigError, ModelError
 from lmu_scaling.sections import Config, Size
 
@@ -46,16 +47,34 @@ def load(*paths: str | Path) -> Config:
     """Read a configuration and its overlays, later ones winning key by key, as Snakemake does."""
     merged: dict[str, Any] = {}
     for path in paths:
-        try:
-            layer = yaml.safe_load(Path(path).read_text("utf-8"))
-        except FileNotFoundError as error:
-            raise ConfigError("no such configuration file", str(path), "check the path") from error
-        except yaml.YAMLError as error:
-            raise ConfigError(f"not valid YAML: {error}", str(path), "correct the file") from error
-        if not isinstance(layer, dict):
-            raise ConfigError("a configuration is a mapping of sections", str(path), "start from config.yaml")
-        merged = _overlay(merged, layer)
+        merged = _overlay(merged, read(path))
     return validate(merged, " + ".join(str(p) for p in paths))
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that stands twice in a mapping: YAML's parser would silently take the last one."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"]
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and keys.count(key.value) > 1:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key.value!r} stands there twice", node.value[-1][0].start_mark
+                )
+        return super().construct_mapping(node, deep)
+
+
+def read(path: str | Path) -> dict[str, Any]:
+    """A file of sections, unambiguous."""
+    try:
+        found = yaml.load(Path(path).read_text("utf-8"), _Loader)
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}", str(path), "check the path") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(f"not valid YAML: {error}", str(path), "correct the file") from error
+    if not isinstance(found, dict):
+        raise ConfigError("not a mapping of sections", str(path), "correct the file; config.yaml shows the form")
+    return found
 
 
 def _overlay(base: dict[str, Any], layer: dict[str, Any]) -> dict[str, Any]:
@@ -113,7 +132,8 @@ def _keys_at(loc: list[Any], raw: dict[str, Any]) -> list[str]:
 def _contradictions(raw: dict[str, Any]) -> Iterator[str]:
     """Problems between values. Works on the raw mapping, so that they are found beside structural problems."""
     yield from _split_problems(_get(raw, "corpus", "split"))
-    yield from _source_problems(_get(raw, "corpus", "source"))
+    yield from _source_problems(_get(raw, "corpus", "source"), _get(raw, "corpus", "path"))
+    yield from _filter_problems(_list(_get(raw, "corpus", "filters")))
     yield from _variant_problems(raw)
     yield from _size_problems(raw)
     yield from _name_problems(raw)
@@ -138,10 +158,33 @@ def _split_problems(split: Any) -> Iterator[str]:
         yield f"corpus.split: the shares sum to {sum(shares):g}, not to 1 (got {split!r})"
 
 
-def _source_problems(source: Any) -> Iterator[str]:
-    known = sorted(yaml.safe_load((CATALOG / "datasets.yaml").read_text("utf-8")))
+def _source_problems(source: Any, path: Any) -> Iterator[str]:
+    catalogue = read(CATALOG / "datasets.yaml")
+    known = sorted(catalogue)
     if isinstance(source, str) and source not in known:
         yield f"corpus.source: unknown source {source!r}{_hint(source, known)}; allowed: {', '.join(known)}"
+        return
+    kind = _get(catalogue, source, "kind") if isinstance(source, str) else None
+    if kind == "package" and path is not None:
+        yield f"corpus.path: source {source!r} is an installed package and reads no path; set corpus.source: local"
+    if kind == "local" and path is None:
+        yield f"corpus.path: missing; source {source!r} is a file or folder of yours"
+
+
+def _filter_problems(filters: list[Any]) -> Iterator[str]:
+    """What `corpus.filters.document_filters` would refuse after the download, and a length that no text has."""
+    names = [_get(item, "name") for item in filters]
+    for name in FILTER_NAMES:
+        if names.count(name) > 1:
+            yield f"corpus.filters: filter {name} occurs twice; join the two, so that each is reported"
+    first = next((i for i, name in enumerate(names) if name in COMPARES_DOCUMENTS), len(names))
+    for name in names[first:]:
+        if name in FILTER_NAMES and name not in COMPARES_DOCUMENTS:
+            yield f"corpus.filters: filter {name} stands behind {names[first]}, which compares documents; put it before"
+    for i, item in enumerate(filters):
+        low, high = _get(item, "min_characters"), _get(item, "max_characters")
+        if isinstance(low, int) and isinstance(high, int) and low > high:
+            yield f"corpus.filters.{i}: no text has at least {low} and at most {high} characters"
 
 
 def _variant_problems(raw: dict[str, Any]) -> Iterator[str]:

@@ -9,7 +9,7 @@ sys.path.insert(0, workflow.basedir)
 
 from lmu_scaling import experiment
 from lmu_scaling.audit.resources import Needs, Partition
-from lmu_scaling.config import validate
+from lmu_scaling.config import read, validate
 from lmu_scaling.errors import UserError
 from lmu_scaling.models import architecture
 from lmu_scaling.paper.inputs import inputs_of
@@ -18,6 +18,8 @@ from lmu_scaling.runtime import canonical_json, sha256_file
 from lmu_scaling.verbs import verb as find_verb
 
 try:
+    for path in workflow.configfiles:
+        read(path)  # Snakemake has read them too, but takes the last of two equal keys without a word
     CONFIG = validate(config, " + ".join(map(str, workflow.configfiles)))
 except UserError as error:
     raise WorkflowError(str(error)) from None
