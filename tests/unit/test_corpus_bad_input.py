@@ -9,6 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lmu_scaling.corpus import documents, members
 from lmu_scaling.corpus.parts import filter_part
@@ -25,6 +27,7 @@ ODD_LINES = {
     "text: null": b'{"text": null}',
     "text: a number in a list": b'{"text": ["a", 1]}',
     "text: not an object": b"[1, 2]",
+    "text: a number without end": b'{"text": ' + b"1" * 5000 + b"}",
     "utf8": b'{"text": "caf\xe9 au lait"}',
     "utf8: encoded surrogate": b'{"text": "a\xed\xa0\x80b"}',
     "surrogate": b'{"text": "half \\ud800 pair"}',
@@ -35,6 +38,9 @@ ODD_LINES = {
     "empty: list": b'{"text": []}',
     "json: nested too deeply": b'{"text": ' + b"[" * 100_000,
 }
+
+
+GOOD_LINE = json_lines(GOOD[:1])
 
 
 def filtered(tmp_path, path, **changes):
@@ -320,3 +326,23 @@ def test_a_file_that_was_cut_after_it_was_listed_is_counted(tmp_path, name):
     path.write_bytes(path.read_bytes()[:2000])
     filter_part(settings, token_settings(), tmp_path / "source.json", 0, tmp_path / "parts")
     assert read_json(tmp_path / "parts" / "00000.json")["bad"]["truncated"] == 1
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["text", "meta", "lang"]), inner),
+)
+
+
+@settings(deadline=None)
+@given(
+    lines=st.lists(
+        JSON.map(lambda value: json.dumps(value).encode())
+        | st.binary(max_size=20).map(lambda line: line.replace(b"\n", b"")),
+        max_size=5,
+    )
+)
+def test_every_line_that_is_not_blank_is_a_document_or_counted(lines):
+    block, records = documents.parse_lines(b"\n".join([*lines, GOOD_LINE]), "a", 0)
+    assert len(block.texts) + len(block.bad) == records == 1 + sum(1 for line in lines if line.strip())
+    assert GOOD[0] in block.texts
