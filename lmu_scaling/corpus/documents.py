@@ -129,7 +129,7 @@ def _diagnose(block: Block, line: bytes, where: str) -> None:
     """Name what is wrong with a line, with the slow and thorough parser; it may turn out to be sound after all."""
     try:
         # Numbers as floats: nobody asks for them, and Python refuses integers of more than 4,300 digits.
-        record = json.loads(line.decode("utf-8"), parse_int=float)
+        record = json.loads(line.decode("utf-8-sig"), parse_int=float)
     except UnicodeDecodeError:
         block.bad.append(Bad("utf8", where, len(line)))
     except (json.JSONDecodeError, RecursionError):

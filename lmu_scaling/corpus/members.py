@@ -130,7 +130,7 @@ def _read_txt(member: Member) -> Iterator[Block]:
     else:
         try:
             data = b"".join(raw_bytes(member.path, member.offset, member.size))
-            block.add(data.decode("utf-8"), None, member.name)
+            block.add(data.decode("utf-8-sig"), None, member.name)
         except StreamError as error:
             block.bad.append(Bad(error.reason, f"{member.name}: {error.detail}", member.size))
         except UnicodeDecodeError:

@@ -4,6 +4,7 @@ import gzip
 import json
 import random
 import tarfile
+from codecs import BOM_UTF8
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -346,3 +347,15 @@ def test_every_line_that_is_not_blank_is_a_document_or_counted(lines):
     block, records = documents.parse_lines(b"\n".join([*lines, GOOD_LINE]), "a", 0)
     assert len(block.texts) + len(block.bad) == records == 1 + sum(1 for line in lines if line.strip())
     assert GOOD[0] in block.texts
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.jsonl.gz", "a.jsonl.zst"])
+def test_a_byte_order_mark_is_no_part_of_the_text_and_loses_no_document(tmp_path, name):
+    data = BOM_UTF8 + (GOOD[0].encode() if name == "a.txt" else json_lines(GOOD))
+    compress = {"gz": gzip.compress, "zst": zst}.get(name.rpartition(".")[2], bytes)
+    (tmp_path / name).write_bytes(compress(data))
+    fetch_catalogued(corpus_settings(path=str(tmp_path / name)), tmp_path)
+    blocks = [
+        block for member in members.read_members(tmp_path / "source.json") for block in members.read_blocks(member)
+    ]
+    assert [text for block in blocks for text in block.texts] == (GOOD[:1] if name == "a.txt" else GOOD)
