@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lmu_scaling.corpus.documents import MAX_DOCUMENT_BYTES, Bad, Block, parse_lines
-from lmu_scaling.corpus.streams import StreamError, decompressed, raw_bytes
+from lmu_scaling.corpus.streams import StreamError, decompressed, raw_bytes, readable
 from lmu_scaling.runtime import read_json
 
 # Suffix → (format of the content, compression).
@@ -142,7 +142,8 @@ def _read_parquet(member: Member) -> Iterator[Block]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    column = member.options["text"]
+    with readable(member.path), open(member.path, "rb"):
+        column = member.options["text"]
     language = member.options.get("language")
     try:
         with pq.ParquetFile(member.path) as file:

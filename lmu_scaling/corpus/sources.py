@@ -8,6 +8,7 @@ description whose `identity` depends on content, never on paths.
 from __future__ import annotations
 
 import importlib.util
+import os
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -17,6 +18,7 @@ import yaml
 
 from lmu_scaling.corpus.download import checked_sha256, download
 from lmu_scaling.corpus.members import Member, format_of
+from lmu_scaling.corpus.streams import readable
 from lmu_scaling.errors import CorpusError, DownloadError
 from lmu_scaling.runtime import canonical_json, sha256_bytes, write_json
 
@@ -88,10 +90,11 @@ def _download(settings: Any, entry: dict[str, Any], data: Path) -> tuple[list[Me
 
 def _check_own_file(path: Path, entry: dict[str, Any]) -> None:
     """A file the user already has must be the file the catalogue describes."""
-    if not path.is_file():
-        raise CorpusError("no such file", str(path), "correct corpus.path, or remove it to download the file")
-    size = path.stat().st_size
-    found = checked_sha256(path) if size == entry["size"] else None
+    with readable(path):
+        if not path.is_file():
+            raise CorpusError("no such file", str(path), "correct corpus.path, or remove it to download the file")
+        size = path.stat().st_size
+        found = checked_sha256(path) if size == entry["size"] else None
     if found != entry["sha256"]:
         seen = f"sha256 {found}" if found else f"{size} bytes"
         wanted = f"sha256 {entry['sha256']}" if found else f"{entry['size']} bytes"
@@ -103,13 +106,43 @@ def _check_own_file(path: Path, entry: dict[str, Any]) -> None:
 
 
 def _local(settings: Any, entry: dict[str, Any], data: Path) -> tuple[list[Member], dict[str, Any]]:
-    if not settings.path or not Path(settings.path).exists():
-        raise CorpusError("no such file or folder", str(settings.path), "set corpus.path to your text")
-    path = Path(settings.path)
-    folder = path if path.is_dir() else path.parent
-    files = [p for p in sorted(path.rglob("*")) if p.is_file() and _readable(p.name)] if path.is_dir() else [path]
-    members = [m for p in files for m in _members_of(p, p.relative_to(folder).as_posix(), entry)]
-    return members, _describe(folder, files)
+    with readable(settings.path or ""):
+        if not settings.path or not Path(settings.path).exists():
+            raise CorpusError("no such file or folder", str(settings.path), "set corpus.path to your text")
+        path = Path(settings.path)
+        folder = path if path.is_dir() else path.parent
+        files = local_files(path)
+        members = [m for p in files for m in _members_of(p, p.relative_to(folder).as_posix(), entry)]
+        return members, _describe(folder, files)
+
+
+def local_files(path: Path) -> list[Path]:
+    """The file itself, or all documents below a folder in order of names; what cannot be followed is no silent loss."""
+    found = [path]
+    if path.is_dir():
+        found = []
+        for place, folders, names in os.walk(path, onerror=_raise):
+            if linked := [Path(place, name) for name in folders if Path(place, name).is_symlink()]:
+                raise CorpusError(
+                    "a link to a folder is not followed",
+                    str(linked[0]),
+                    "put the folder itself there, or take the link away",
+                )
+            found += [Path(place, name) for name in names if _readable(name)]
+    for file in found:
+        if not file.is_file():
+            raise CorpusError("not a file, or a link to nowhere", str(file), "put the file there, or take it away")
+        if not _is_utf8(str(file)):
+            raise CorpusError("the name of a file is not UTF-8", ascii(str(file)), "rename the file")
+    return sorted(found)
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _is_utf8(name: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in name)
 
 
 def _huggingface(settings: Any, entry: dict[str, Any], data: Path) -> tuple[list[Member], dict[str, Any]]:
@@ -132,11 +165,11 @@ def _describe(folder: Path, files: list[Path]) -> dict[str, Any]:
 
 
 def _readable(name: str) -> bool:
-    return format_of(name) is not None or name.endswith(".tar")
+    return format_of(name) is not None or name.lower().endswith(".tar")
 
 
 def _members_of(path: Path, name: str, entry: dict[str, Any]) -> list[Member]:
-    if name.endswith(".tar"):
+    if name.lower().endswith(".tar"):
         return sorted(_tar_members(path), key=lambda member: member.name)
     kind = format_of(name)
     if kind is None:

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import zstandard
+
+from lmu_scaling.errors import CorpusError
 
 READ = 1 << 20
 FEED = 4 << 10
@@ -34,9 +38,22 @@ class StreamError(Exception):
         self.reason, self.detail, self.good = reason, detail, good
 
 
+@contextmanager
+def readable(path: str | Path) -> Iterator[None]:
+    """A file that is gone, forbidden, or on a disk that fails is not a bad document: it stops the run, explained."""
+    try:
+        yield
+    except OSError as error:
+        raise CorpusError(
+            f"cannot be read: {error.strerror or error}",
+            str(error.filename or path),
+            "make the file readable and run again; if it is gone, run `snakemake --forcerun fetch`",
+        ) from error
+
+
 def raw_bytes(path: str, offset: int, size: int) -> Iterator[bytes]:
     """`size` bytes of a file from `offset` on; fewer bytes than promised are an error."""
-    with open(path, "rb") as file:
+    with readable(path), open(path, "rb") as file:
         file.seek(offset)
         left = size
         while left > 0:

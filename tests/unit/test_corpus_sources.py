@@ -1,7 +1,10 @@
 """Sources of every kind and format give the same documents; catalogue and checksums are respected."""
 
+import errno
 import gzip
 import json
+import os
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -9,10 +12,11 @@ import pytest
 import yaml
 
 from lmu_scaling.corpus.members import Member, read_blocks, read_members, share
+from lmu_scaling.corpus.parts import filter_part
 from lmu_scaling.corpus.sources import fetch
 from lmu_scaling.errors import CorpusError, DownloadError
 from lmu_scaling.runtime import read_json, sha256_bytes
-from tests.corpus_helpers import CATALOG, corpus_settings, json_lines, run_stages, words, write_tar, zst
+from tests.corpus_helpers import CATALOG, corpus_settings, json_lines, run_stages, token_settings, words, write_tar, zst
 
 TEXTS = [words(i) + " – naïve 日本" for i in range(30)]
 
@@ -158,6 +162,76 @@ def test_a_folder_without_documents_and_a_parquet_without_text_are_explained(tmp
     pq.write_table(pa.table({"body": ["x"]}), tmp_path / "a.parquet")
     with pytest.raises(CorpusError, match="no column 'text'; there are body"):
         fetch(corpus_settings(path=str(tmp_path / "a.parquet")), CATALOG, tmp_path / "data", tmp_path / "source.json")
+
+
+def link_to_nowhere(folder):
+    (folder / "b.txt").symlink_to("/nowhere/b.txt")
+
+
+def link_to_itself(folder):
+    (folder / "b.txt").symlink_to("b.txt")
+
+
+def link_to_a_folder(folder):
+    (folder / "more").symlink_to(folder)
+
+
+def pipe(folder):
+    os.mkfifo(folder / "b.txt")
+
+
+def latin_1_name(folder):
+    Path(os.fsdecode(os.fsencode(folder) + b"/caf\xe9.txt")).write_text(TEXTS[1])
+
+
+@pytest.mark.parametrize("make", [link_to_nowhere, link_to_itself, link_to_a_folder, pipe, latin_1_name])
+def test_what_cannot_be_read_in_a_folder_is_named_and_not_left_out(tmp_path, make):
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    (folder / "a.txt").write_text(TEXTS[0])
+    make(folder)
+    with pytest.raises(CorpusError) as error:
+        fetch(corpus_settings(path=str(folder)), CATALOG, tmp_path / "data", tmp_path / "source.json")
+    assert len(str(error.value).splitlines()) == 3
+    assert any(name in error.value.where for name in ("b.txt", "more", "caf"))
+    assert not (tmp_path / "source.json").exists()
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.parquet"])
+def test_a_pipe_or_a_name_that_cannot_be_is_refused_as_the_path_itself(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    for path in (tmp_path / name, tmp_path / ("x" * 300 + name)):
+        with pytest.raises(CorpusError):
+            fetch(corpus_settings(path=str(path)), CATALOG, tmp_path / "data", tmp_path / "source.json")
+
+
+def test_a_folder_that_cannot_be_listed_is_named(tmp_path, monkeypatch):
+    def forbidden(path):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "scandir", forbidden)
+    with pytest.raises(CorpusError, match="cannot be read: Permission denied"):
+        fetch(corpus_settings(path=str(tmp_path)), CATALOG, tmp_path / "data", tmp_path / "source.json")
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_file_that_went_away_after_it_was_listed_is_named(tmp_path, name):
+    path = tmp_path / name
+    WRITERS[name](path)
+    settings = corpus_settings(path=str(path))
+    fetch(settings, CATALOG, tmp_path / "data", tmp_path / "source.json")
+    path.rename(tmp_path / "elsewhere")
+    with pytest.raises(CorpusError, match="cannot be read: No such file") as error:
+        filter_part(settings, token_settings(), tmp_path / "source.json", 0, tmp_path / "parts")
+    assert name in error.value.where
+    assert not list((tmp_path / "parts").iterdir())
+
+
+def test_capital_letters_in_a_suffix_make_no_difference(tmp_path):
+    (tmp_path / "in").mkdir()
+    write_tar(tmp_path / "in" / "A.TAR", {"1.JSONL": json_lines(TEXTS[:2])})
+    (tmp_path / "in" / "B.TXT").write_text(TEXTS[2])
+    assert documents(tmp_path, corpus_settings(path=str(tmp_path / "in"))) == TEXTS[:3]
 
 
 def test_the_catalogue_names_mirrors_size_checksum_licence_and_citation():
