@@ -184,18 +184,34 @@ def _members_of(path: Path, name: str, entry: dict[str, Any]) -> list[Member]:
 def _tar_members(path: Path) -> Iterator[Member]:
     """Regular files with a known suffix and a harmless name, found by hopping from header to header."""
     try:
-        with tarfile.open(path, "r:") as tar:
-            for info in tar:
+        with tarfile.open(path, "r:", errors="backslashreplace") as tar:
+            for info in _headers(tar):
                 name = PurePosixPath(info.name)
                 kind = format_of(info.name)
                 if not info.isreg() or kind is None or kind[0] == "parquet" or name.is_absolute() or ".." in name.parts:
                     continue
+                if info.issparse():
+                    raise CorpusError(
+                        "a member of the tar archive is stored with holes",
+                        f"{path}, {info.name}",
+                        "pack the archive again without --sparse",
+                    )
                 yield Member(info.name, kind[0], info.size, str(path), info.offset_data, kind[1])
             complete = tar.offset + BLOCK <= path.stat().st_size
     except tarfile.TarError as error:
         raise CorpusError(f"not a whole tar archive: {error}", str(path), _again(path)) from error
+    except (ValueError, OverflowError) as error:
+        raise CorpusError(f"a number in the tar archive is impossible: {error}", str(path), _again(path)) from error
     if not complete:
         raise CorpusError("the tar archive is truncated: its end marker is missing", str(path), _again(path))
+
+
+def _headers(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """The members of an archive; a header that leads back to an earlier one would never end."""
+    for info in tar:
+        if info.size < 0 or tar.offset < info.offset_data:
+            raise tarfile.ReadError("the size of a member is negative")
+        yield info
 
 
 def _again(path: Path) -> str:

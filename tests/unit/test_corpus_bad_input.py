@@ -13,7 +13,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lmu_scaling.corpus import documents, members
+from lmu_scaling.corpus import documents, members, sources
 from lmu_scaling.corpus.parts import filter_part
 from lmu_scaling.corpus.sources import fetch
 from lmu_scaling.errors import CorpusError, TokensError
@@ -359,3 +359,52 @@ def test_a_byte_order_mark_is_no_part_of_the_text_and_loses_no_document(tmp_path
         block for member in members.read_members(tmp_path / "source.json") for block in members.read_blocks(member)
     ]
     assert [text for block in blocks for text in block.texts] == (GOOD[:1] if name == "a.txt" else GOOD)
+
+
+def header_with(tar: bytes, place: int, value: bytes) -> bytes:
+    """An archive whose first header has `value` at `place`, and a checksum that agrees."""
+    header = bytearray(tar[:512])
+    header[place : place + len(value)] = value
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    return bytes(header) + tar[512:]
+
+
+SIZE, TYPE = 124, 156
+
+
+@pytest.mark.parametrize("kind", [b"0", b"x", b"L"])
+@pytest.mark.parametrize("size", [b"\xff" * 11 + b"\x00", b"\x80" + b"\xff" * 11], ids=["negative", "enormous"])
+def test_an_impossible_size_in_a_tar_is_explained_and_does_not_hang(tmp_path, size, kind):
+    path = write_tar(tmp_path / "a.tar", {"1.jsonl": json_lines(GOOD), "2.jsonl": json_lines(GOOD)})
+    path.write_bytes(header_with(header_with(path.read_bytes(), SIZE, size), TYPE, kind))
+    with pytest.raises(CorpusError) as error:
+        filtered(tmp_path, path)
+    assert error.value.where == str(path)
+
+
+@settings(deadline=2000)
+@given(place=st.integers(0, 511), value=st.binary(min_size=1, max_size=12))
+def test_whatever_stands_in_a_header_the_members_lie_inside_the_archive(tmp_path_factory, place, value):
+    path = write_tar(tmp_path_factory.mktemp("tar") / "a.tar", {f"{i}.jsonl": json_lines(GOOD[:3]) for i in range(3)})
+    path.write_bytes(header_with(path.read_bytes(), place, value[: 512 - place]))
+    try:
+        found = list(sources._tar_members(path))
+    except CorpusError:
+        return
+    assert all(0 <= m.offset <= m.offset + m.size <= path.stat().st_size and m.name.encode() for m in found)
+
+
+def test_a_name_in_a_tar_that_is_not_utf8_is_no_obstacle(tmp_path):
+    path = write_tar(tmp_path / "a.tar", {"x.jsonl": json_lines(GOOD)})
+    path.write_bytes(header_with(path.read_bytes(), 0, b"caf\xe9.jsonl"))
+    counts = filtered(tmp_path, path)
+    assert counts["kept_documents"] == len(GOOD)
+    assert counts["members"] == ["caf\\xe9.jsonl"]
+
+
+def test_a_member_stored_with_holes_is_refused_and_not_read_past_its_end(tmp_path):
+    path = write_tar(tmp_path / "a.tar", {"1.jsonl": json_lines(GOOD), "2.jsonl": json_lines(GOOD)})
+    path.write_bytes(header_with(header_with(path.read_bytes(), TYPE, b"S"), 386, bytes(97) + b"00000100000\0"))
+    with pytest.raises(CorpusError, match="stored with holes"):
+        filtered(tmp_path, path)
