@@ -67,7 +67,7 @@ class _Loader(yaml.SafeLoader):
 def read(path: str | Path) -> dict[str, Any]:
     """A file of sections, unambiguous."""
     try:
-        found = yaml.load(Path(path).read_text("utf-8"), _Loader)
+        found = _Loader(Path(path).read_text("utf-8")).get_single_data()
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror}", str(path), "check the path") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
