@@ -82,16 +82,21 @@ def write_json(path: str | Path, value: Any) -> None:
         file.write("\n")
 
 
-def read_json(path: str | Path) -> Any:
-    """Read JSON; a missing or damaged file is explained."""
+def read_json(path: str | Path, *keys: str) -> Any:
+    """Read JSON; a missing or damaged file is explained. With `keys`, it is an object that has a value for each."""
+    remedy = "delete the file and run the workflow again"
     try:
-        return json.loads(Path(path).read_text("utf-8"))
+        value = json.loads(Path(path).read_text("utf-8"))
     except FileNotFoundError as error:
         raise ResultsError("a result is missing", str(path), "run the workflow for this experiment first") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ResultsError(
-            f"not valid JSON: {error}", str(path), "delete the file and run the workflow again"
-        ) from error
+    except OSError as error:
+        raise ResultsError(f"cannot be read: {error.strerror}", str(path), "make the file readable") from error
+    except (ValueError, RecursionError) as error:
+        raise ResultsError(f"not valid JSON: {error}", str(path), remedy) from error
+    missing = [key for key in keys if not isinstance(value, dict) or value.get(key) is None]
+    if missing:
+        raise ResultsError(f"damaged: it has no {', '.join(missing)}", str(path), remedy)
+    return value
 
 
 def sha256_bytes(data: bytes) -> str:

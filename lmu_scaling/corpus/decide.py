@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from lmu_scaling.corpus.accounts import check_bad_share
+from lmu_scaling.corpus.arrays import whole
 from lmu_scaling.corpus.duplicates import exact_duplicates, near_duplicates, near_settings
 from lmu_scaling.corpus.filters import COMPARES_DOCUMENTS, document_filters
 from lmu_scaling.corpus.layout import part_files
@@ -21,14 +22,15 @@ from lmu_scaling.corpus.split import SPLITS, split_of, subsample
 from lmu_scaling.errors import CorpusError
 from lmu_scaling.runtime import atomic_write, read_json, write_json
 
+COUNTED = ("documents", "bytes", "kept_documents", "dropped", "bad", "bad_bytes", "bad_examples")
 DROP_CODES = {"exact_duplicates": 1, "near_duplicates": 2, "subsample": 3}
 
 
 def deduplicate(settings: Any, source: Path, parts: Path, out: Path) -> dict[str, Any]:
     """Decide for every document of the parts in folder `parts`; write drops, report and manifest to folder `out`."""
-    described = read_json(source)
+    described = read_json(source, "source", "identity", "members")
     files = [part_files(parts, i) for i in range(settings.parts)]
-    counts = [read_json(f["counts"]) for f in files]
+    counts = [read_json(f["counts"], *COUNTED) for f in files]
     unreadable = check_bad_share(counts, described, settings.max_bad_share)
     signatures = [f["signatures"] for f in files]
     hashes, tokens, sizes = (_gather(signatures, name) for name in ("hash", "tokens", "bytes"))
@@ -44,9 +46,9 @@ def deduplicate(settings: Any, source: Path, parts: Path, out: Path) -> dict[str
     write_report(Path(out) / "report.csv", rows)
     manifest = {
         "source": {key: described.get(key) for key in ("source", "kind", "identity", "size", "sha256", "licence")},
-        "expected_documents": described["expected_documents"],
+        "expected_documents": described.get("expected_documents"),
         "read_documents": sum(part["documents"] for part in counts),
-        "warnings": _warnings(described["expected_documents"], counts),
+        "warnings": _warnings(described.get("expected_documents"), counts),
         **unreadable,
         "unreadable_examples": [example for part in counts for example in part["bad_examples"]][:20],
         "kept": _totals(drops == 0, tokens, sizes),
@@ -69,7 +71,7 @@ def _warnings(expected: int | None, counts: list[dict[str, Any]]) -> list[str]:
 def _gather(signatures: list[Path], name: str) -> np.ndarray:
     arrays = []
     for path in signatures:
-        with np.load(path) as part:
+        with whole(path), np.load(path) as part:
             arrays.append(part[name])
     return np.concatenate(arrays)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from lmu_scaling.corpus.arrays import whole
 from lmu_scaling.corpus.minhash import band_name, bands_and_rows
 
 MIX = np.uint64(0xFF51AFD7ED558CCD)
@@ -50,8 +51,9 @@ def near_duplicates(signatures: list[Path], candidates: np.ndarray, settings: An
 
 def _bands(signatures: list[Path], band: int) -> Iterator[np.ndarray]:
     for path in signatures:
-        with np.load(path) as arrays:
-            yield arrays[band_name(band)]
+        with whole(path), np.load(path) as arrays:
+            values = arrays[band_name(band)]
+        yield values
 
 
 def _band_keys(signatures: list[Path], band: int) -> np.ndarray:

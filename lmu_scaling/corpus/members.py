@@ -43,7 +43,7 @@ class Member:
 
 def read_members(source: Path) -> list[Member]:
     """The members that source.json lists."""
-    return [Member(**member) for member in read_json(source)["members"]]
+    return [Member(**member) for member in read_json(source, "members")["members"]]
 
 
 def format_of(name: str) -> tuple[str, str] | None:

@@ -7,14 +7,18 @@ from typing import Any
 
 from lmu_scaling.corpus.split import SPLITS
 from lmu_scaling.errors import TokensError
+from lmu_scaling.runtime import read_json
 from lmu_scaling.tokens.store import TokenStore
 from lmu_scaling.tokens.tokenizer import Tokenizer
+
+DESCRIBED = ("digest", "dtype", "vocab", "eot", "encoding", "tokenizer_sha256", "source", "filters", "splits", "shards")
 
 
 def inspect(
     folder: Path, split: str = "train", window: int = 0, length: int = 64, verify: bool = True
 ) -> dict[str, Any]:
     """Print a summary of `folder`, decode `length` tokens at window number `window` of `split`, verify every shard."""
+    read_json(Path(folder) / "manifest.json", *DESCRIBED)
     stores = {name: TokenStore(folder, name, verify=verify) for name in SPLITS}
     manifest = stores[split].manifest
     print(f"{folder}: {manifest['source']['source']}, {len(manifest['shards'])} shards, {manifest['dtype']}")
@@ -25,7 +29,7 @@ def inspect(
         ratio = facts["bytes"] / max(facts["tokens"], 1)
         counts = f"{facts['documents']:>12,}{facts['tokens']:>16,}{facts['bytes']:>16,}"
         print(f"{name:<12}{counts}{ratio:>13.3f}{facts['unigram_loss']:>16.4f}")
-    for warning in manifest["warnings"]:
+    for warning in manifest.get("warnings") or []:
         print(f"note: {warning}")
     print(f"{'filter':<20}{'dropped documents':>20}{'kept documents':>20}{'kept bytes':>16}")
     for row in manifest["filters"]:

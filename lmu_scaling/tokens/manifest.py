@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from lmu_scaling.corpus.arrays import whole
 from lmu_scaling.corpus.split import SPLITS
 from lmu_scaling.errors import TokensError
 from lmu_scaling.runtime import canonical_json, read_json, sha256_bytes, write_json
@@ -30,18 +31,20 @@ def write_manifest(settings: Any, tokens: Any, corpus: Path, folder: Path, out: 
     """Merge the parts' counts in `folder` into `out`; `corpus` is the folder with the corpus manifest."""
     shards = []
     for part in range(settings.parts):
-        facts = read_json(Path(folder) / f"{part:05d}.json")
+        facts = read_json(Path(folder) / f"{part:05d}.json", "shards")
         shards += [fact | {"part": part} for fact in facts["shards"]]
     splits = {name: _split_facts(shards, name) for name in SPLITS}
     _refuse_empty(splits, folder)
     check_settings(tokens.encoding, tokens.vocab, tokens.engine)
     tokenizer_sha256 = mapping_sha256(tokens.vocab)
-    counts = sum(np.load(Path(folder) / counts_name(part)).astype(np.int64) for part in range(settings.parts))
+    counts = np.zeros((len(SPLITS), tokens.vocab), np.int64)
+    for part in range(settings.parts):
+        counts += _counts(Path(folder) / counts_name(part), counts.shape, shards[part * len(SPLITS) :])
     for i, name in enumerate(SPLITS):
         splits[name]["sha256"] = _stream_sha256(Path(folder), shards, name)
         splits[name]["unigram_loss"] = cross_entropy(counts[0], counts[i])
     identity = {"tokenizer": tokenizer_sha256, "splits": {name: splits[name]["sha256"] for name in SPLITS}}
-    described = read_json(Path(corpus) / "manifest.json")
+    described = read_json(Path(corpus) / "manifest.json", "source", "filters", "warnings")
     manifest = {
         "digest": sha256_bytes(canonical_json(identity).encode()),
         "dtype": DTYPE,
@@ -85,14 +88,30 @@ def _warnings(splits: dict[str, Any]) -> list[str]:
     ]
 
 
+def _counts(path: Path, shape: tuple[int, ...], shards: list[dict[str, Any]]) -> np.ndarray:
+    """How often each id occurs in a part, which begins `shards`; all of them together are its tokens."""
+    with whole(path):
+        counts = np.load(path).astype(np.int64).reshape(shape)
+        if counts.sum(axis=1).tolist() != [shard["tokens"] for shard in shards[: len(SPLITS)]]:
+            raise ValueError("it does not add up to the tokens of the shards")
+    return counts
+
+
 def _stream_sha256(folder: Path, shards: list[dict[str, Any]], split: str) -> str:
-    """The sha256 of a split's shards end to end, read from disk."""
+    """The sha256 of a split's shards end to end, read from disk; each must still be what was written."""
     stream = hashlib.sha256()
-    for shard in shards:
-        if shard["split"] == split:
-            with open(folder / shard["file"], "rb") as file:
-                while data := file.read(READ):
-                    stream.update(data)
+    for shard in (shard for shard in shards if shard["split"] == split):
+        path, own = folder / shard["file"], hashlib.sha256()
+        with whole(path), open(path, "rb") as file:
+            while data := file.read(READ):
+                stream.update(data)
+                own.update(data)
+        if own.hexdigest() != shard["sha256"]:
+            raise TokensError(
+                f"a shard is damaged: sha256 {own.hexdigest()} instead of {shard['sha256']}",
+                str(path),
+                "delete it and run the rules of stage tokens again",
+            )
     return stream.hexdigest()
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from lmu_scaling.corpus.arrays import whole
 from lmu_scaling.corpus.layout import part_files
 from lmu_scaling.corpus.split import SPLITS, split_of
 from lmu_scaling.errors import CorpusError, TokensError
@@ -44,11 +45,14 @@ def tokenise_part(settings: Any, tokens: Any, corpus: Path, parts: Path, part: i
     `tokens` are the configuration's sections `corpus` and `tokens`.
     """
     files = part_files(parts, part)
-    place = read_json(Path(corpus) / "manifest.json")["parts"][part]
-    drops = np.load(Path(corpus) / "drops.npy", mmap_mode="r")[place["first"] : place["first"] + place["documents"]]
-    with np.load(files["signatures"]) as arrays:
+    place = read_json(Path(corpus) / "manifest.json", "parts")["parts"][part]
+    with whole(Path(corpus) / "drops.npy"):
+        drops = np.load(Path(corpus) / "drops.npy", mmap_mode="r")[place["first"] : place["first"] + place["documents"]]
+    with whole(files["signatures"]), np.load(files["signatures"]) as arrays:
         hashes, lengths, sizes = arrays["hash"], arrays["tokens"], arrays["bytes"]
-    if len(drops) != len(lengths) or lengths.sum(dtype=np.int64) * ITEM != files["tokens"].stat().st_size:
+    with whole(files["tokens"]):
+        written = files["tokens"].stat().st_size
+    if len(drops) != len(lengths) or lengths.sum(dtype=np.int64) * ITEM != written:
         raise CorpusError("the part does not fit to the decisions", str(files["tokens"]), "run the filter rules again")
     target = np.where(np.asarray(drops) == 0, split_of(hashes, settings.split), len(SPLITS))
     counts = np.zeros((len(SPLITS), tokens.vocab), np.int64)

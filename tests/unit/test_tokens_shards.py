@@ -4,6 +4,7 @@ import io
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from lmu_scaling.corpus.decide import deduplicate
 from lmu_scaling.corpus.parts import filter_part
 from lmu_scaling.corpus.sources import fetch
 from lmu_scaling.corpus.split import SPLITS
-from lmu_scaling.errors import CorpusError, DiskFull, TokensError
+from lmu_scaling.errors import CorpusError, DiskFull, TokensError, UserError
 from lmu_scaling.runtime import read_json, sha256_file
 from lmu_scaling.tokens.inspect import inspect
 from lmu_scaling.tokens.manifest import write_manifest
@@ -268,3 +269,64 @@ def test_killed_at_random_moments_and_run_again_the_shards_are_byte_identical(tm
     assert start(tmp_path / "killed").wait() == 0
     assert not list((tmp_path / "killed").rglob("*.partial"))
     assert everything(tmp_path / "killed") == everything(tmp_path / "calm")
+
+
+# What a verb of these two stages reads of what the verbs before it wrote.
+READS = {
+    "filter": ["corpus/source.json"],
+    "deduplicate": ["corpus/source.json", "corpus/parts/00000.json", "corpus/parts/00000.signatures.npz"],
+    "tokenise": ["corpus/manifest.json", "corpus/drops.npy", "corpus/parts/00000.signatures.npz"],
+    "tokens-manifest": [
+        "tokens/00000.json",
+        "tokens/00000.counts.npy",
+        "tokens/00000.train.bin",
+        "corpus/manifest.json",
+    ],
+    "tokens-inspect": ["tokens/manifest.json", "tokens/00000.train.bin"],
+}
+DAMAGES = {
+    "missing": None,
+    "empty": lambda data: b"",
+    "cut": lambda data: data[: len(data) // 2],
+    "zeros": lambda data: bytes(len(data)),
+    "one bit": lambda data: data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :],
+    "another object": lambda data: b"{}",
+    "a list": lambda data: b"[]",
+    "nested too deeply": lambda data: b"[" * 100_000,
+}
+
+
+def cases():
+    for verb, names in READS.items():
+        for name in names:
+            for damage in DAMAGES:
+                if not (name.endswith("json") and damage == "one bit"):  # the audit's business: it may stay valid JSON
+                    yield verb, name, damage
+
+
+@pytest.fixture(scope="module")
+def stages(tmp_path_factory):
+    root = tmp_path_factory.mktemp("stages")
+    (root / "a.jsonl").write_bytes(json_lines([words(i) for i in range(60)]))
+    run_stages(root, corpus_settings(path=str(root / "a.jsonl")), token_settings(vocab=300))
+    return root
+
+
+@pytest.mark.parametrize(("verb", "name", "damage"), list(cases()))
+def test_a_damaged_file_between_two_jobs_is_named_and_nothing_is_made_of_it(stages, tmp_path, verb, name, damage):
+    shutil.copytree(stages, tmp_path, dirs_exist_ok=True)
+    chosen, tokens = corpus_settings(path=str(stages / "a.jsonl")), token_settings(vocab=300)
+    corpus, parts, shards = tmp_path / "corpus", tmp_path / "corpus" / "parts", tmp_path / "tokens"
+    verbs = {
+        "filter": lambda: filter_part(chosen, tokens, corpus / "source.json", 0, parts),
+        "deduplicate": lambda: deduplicate(chosen, corpus / "source.json", parts, corpus),
+        "tokenise": lambda: tokenise_part(chosen, tokens, corpus, parts, 0, shards),
+        "tokens-manifest": lambda: write_manifest(chosen, tokens, corpus, shards, tmp_path / "made.json"),
+        "tokens-inspect": lambda: inspect(shards),
+    }
+    path, change = tmp_path / name, DAMAGES[damage]
+    path.write_bytes(change(path.read_bytes())) if change else path.unlink()
+    with pytest.raises(UserError) as error:
+        verbs[verb]()
+    assert error.value.where == str(path)
+    assert not (tmp_path / "made.json").exists()
