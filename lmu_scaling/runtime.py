@@ -21,11 +21,16 @@ from typing import IO, Any, TypeVar
 from lmu_scaling.errors import DiskFull, ResultsError
 
 T = TypeVar("T")
+# Forbidden; a file where a folder should be, or the other way round; a name that cannot be; a disk that fails.
+NOT_WRITABLE = (
+    *(errno.EROFS, errno.EACCES, errno.EPERM),
+    *(errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EIO),
+)
 
 
 @contextmanager
 def disk_full_is_explained(path: Path) -> Iterator[None]:
-    """Turn "no space left" and "read-only" into a three-line message."""
+    """Turn "no space left", "read-only" and what else keeps a file from being written into a three-line message."""
     try:
         yield
     except OSError as error:
@@ -35,7 +40,7 @@ def disk_full_is_explained(path: Path) -> Iterator[None]:
                 str(path),
                 "free some space and run the same command again; `python -m lmu_scaling plan` says how much is needed",
             ) from error
-        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        if error.errno in NOT_WRITABLE:
             raise ResultsError(
                 f"cannot write: {error.strerror}", str(path), "make the folder writable, or run in another directory"
             ) from error

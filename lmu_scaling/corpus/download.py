@@ -53,9 +53,8 @@ class _TryAgain(Exception):
 def download(mirrors: list[str], target: Path, size: int, sha256: str, patience: Patience | None = None) -> Path:
     """Bring `target` into being with exactly `size` bytes and checksum `sha256`; an existing verified file is kept."""
     patience = patience or Patience()
-    target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(target.name + ".partial")
-    with _locked(partial):
+    with disk_full_is_explained(target), _locked(partial):
         if target.is_file() and target.stat().st_size == size and checked_sha256(target) == sha256:
             return target
         _check_space(target, partial, size)
@@ -78,6 +77,7 @@ def download(mirrors: list[str], target: Path, size: int, sha256: str, patience:
 
 @contextmanager
 def _locked(partial: Path) -> Iterator[None]:
+    partial.parent.mkdir(parents=True, exist_ok=True)
     with open(partial.with_name(partial.name + ".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -133,7 +133,8 @@ def _from_mirror(url: str, partial: Path, size: int, patience: Patience) -> None
             pause = min(patience.pause * 2 ** (failed - 1), patience.longest_pause)
             print(f"{urlsplit(url).hostname}: {_in_words(error)}; trying again in {pause:.0f} s", flush=True)
             time.sleep(pause)
-        except requests.RequestException as error:
+        except (requests.RequestException, urllib3.exceptions.HTTPError, ValueError) as error:
+            # addresses and numbers that cannot be come from some layers as bare ValueErrors
             raise _MirrorFailed(str(error)) from error
 
 

@@ -14,7 +14,7 @@ import yaml
 
 from lmu_scaling.corpus import download as module
 from lmu_scaling.corpus.download import Patience, download
-from lmu_scaling.errors import DiskFull, DownloadError
+from lmu_scaling.errors import DiskFull, DownloadError, ResultsError
 from lmu_scaling.runtime import read_json
 from tests.corpus_helpers import corpus_settings, json_lines, run_stages, words, write_tar, zst
 
@@ -49,6 +49,28 @@ class Handler(BaseHTTPRequestHandler):
 
     def honest(self, start, count):
         self.reply(self.server.data[start:], 206 if start else 200, start)
+
+    def squared(self, start, count):
+        """A length in digits that are not decimal."""
+        self.reply(b"", length="²")
+
+    def endless(self, start, count):
+        self.reply(b"", length="9" * 5000)
+
+    def redirect(self, target):
+        self.send_response(302)
+        self.send_header("Location", target)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def astray(self, start, count):
+        self.redirect("http://[nowhere/")
+
+    def nameless(self, start, count):
+        self.redirect("https://a..b/")
+
+    def latin(self, start, count):
+        self.redirect("https://caf\xe9/")
 
     def breaks(self, start, count):
         """Sends a quarter of the file per request."""
@@ -189,6 +211,11 @@ def test_a_server_that_ignores_ranges_is_read_from_the_start(server, tmp_path):
         ("missing", "HTTP status 404"),
         ("stalls", "Read timed out"),
         ("nonsense", "has 'many' bytes instead of 3000000"),
+        ("squared", "invalid literal"),
+        ("endless", "Exceeds the limit"),
+        ("astray", "Invalid IPv6 URL"),
+        ("nameless", "label empty or too long"),
+        ("latin", "invalid continuation byte"),
     ],
 )
 def test_a_bad_mirror_is_named_with_its_fault_and_the_next_one_delivers(server, tmp_path, behaviour, reason):
@@ -288,3 +315,10 @@ def test_a_damaged_file_under_the_final_name_is_replaced(server, tmp_path):
     (tmp_path / "data" / "file.tar").write_bytes(bytes(len(DATA)))
     assert get(server, tmp_path, "honest").read_bytes() == DATA
     assert module.CHUNK >= 1 << 16
+
+
+def test_a_file_in_place_of_the_folder_for_downloads_is_explained(server, tmp_path):
+    (tmp_path / "data").write_text("not a folder")
+    with pytest.raises(ResultsError, match="cannot write: "):
+        get(server, tmp_path, "honest")
+    assert not server.requests

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from lmu_scaling.errors import DiskFull
-from lmu_scaling.runtime import atomic_write
+from lmu_scaling.errors import DiskFull, ResultsError
+from lmu_scaling.runtime import atomic_write, write_json
 from tests.needs import can_mount, on_small_disk
 
 
@@ -106,3 +107,13 @@ def test_a_full_disk_is_explained_wherever_a_training_run_writes(part: str, tmp_
     """A disk of 64 KiB that is filled up just before the lock's line, or the live log's, is written."""
     done = on_small_disk(tmp_path / "disk", 64, [sys.executable, "-c", FULL_DISK, str(tmp_path / "disk"), part])
     assert done.stdout == f"{DiskFull.exit_code}\n", done.stderr
+
+
+@pytest.mark.parametrize("make", [lambda path: path.parent.write_text("a file"), lambda path: path.mkdir(parents=True)])
+def test_a_file_where_a_folder_should_be_and_the_other_way_round_are_explained(tmp_path: Path, make: Callable) -> None:
+    path = tmp_path / "folder" / "file.json"
+    make(path)
+    with pytest.raises(ResultsError, match="cannot write: ") as error:
+        write_json(path, {})
+    assert error.value.where == str(path)
+    assert not list(tmp_path.rglob("*.partial"))
