@@ -31,6 +31,10 @@ def deduplicate(settings: Any, source: Path, parts: Path, out: Path) -> dict[str
     described = read_json(source, "source", "identity", "members")
     files = [part_files(parts, i) for i in range(settings.parts)]
     counts = [read_json(f["counts"], *COUNTED) for f in files]
+    if not any(part["documents"] for part in counts):
+        examples = [example for part in counts for example in part["bad_examples"]]
+        where = examples[0] if examples else str(described.get("path") or described["source"])
+        raise CorpusError("the source has no document that can be read", where, "see docs/data.md for what is read")
     unreadable = check_bad_share(counts, described, settings.max_bad_share)
     signatures = [f["signatures"] for f in files]
     hashes, tokens, sizes = (_gather(signatures, name) for name in ("hash", "tokens", "bytes"))

@@ -23,6 +23,13 @@ from lmu_scaling.errors import CorpusError, DownloadError
 from lmu_scaling.runtime import canonical_json, sha256_bytes, write_json
 
 BLOCK = 512
+# What an entry of the catalogue must have, by kind.
+NEEDED: dict[str, dict[str, type]] = {
+    "package": {"package": str, "pattern": str, "sha256": str},
+    "download": {"file": str, "size": int, "sha256": str, "mirrors": list},
+    "local": {},
+    "huggingface": {},
+}
 
 
 def fetch(settings: Any, catalog: Path, data: Path, out: Path) -> dict[str, Any]:
@@ -53,10 +60,23 @@ def fetch(settings: Any, catalog: Path, data: Path, out: Path) -> dict[str, Any]
 
 
 def read_catalog(catalog: Path, name: str) -> dict[str, Any]:
-    entries = yaml.safe_load(Path(catalog).read_text("utf-8"))
-    if name not in entries:
-        raise CorpusError(f"unknown source {name!r}", str(catalog), f"choose one of {', '.join(sorted(entries))}")
-    return entries[name]
+    """The entry of a source, which has all that its kind needs."""
+    try:
+        entries = yaml.safe_load(Path(catalog).read_text("utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise CorpusError(f"the catalogue cannot be read: {error}", str(catalog), "correct the file") from error
+    known = [key for key, entry in entries.items() if isinstance(entry, dict)] if isinstance(entries, dict) else []
+    if name not in known:
+        raise CorpusError(f"unknown source {name!r}", str(catalog), f"choose one of {', '.join(sorted(known))}")
+    entry = entries[name]
+    needed = {"kind": str, "licence": str, "citation": str, **NEEDED.get(str(entry.get("kind")), {})}
+    wrong = [key for key, kind in needed.items() if not isinstance(entry.get(key), kind)]
+    if wrong or entry["kind"] not in NEEDED:
+        problem = f"has no proper {', '.join(wrong)}" if wrong else f"is of an unknown kind, {entry['kind']!r}"
+        raise CorpusError(
+            f"the entry {name!r} {problem}", str(catalog), "complete the entry; the file's head explains it"
+        )
+    return entry
 
 
 def _package(settings: Any, entry: dict[str, Any], data: Path) -> tuple[list[Member], dict[str, Any]]:

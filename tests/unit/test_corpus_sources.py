@@ -244,6 +244,36 @@ def test_the_catalogue_names_mirrors_size_checksum_licence_and_citation():
     assert json.dumps(entries)
 
 
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ("{kind: downlod, licence: x, citation: x}", "is of an unknown kind, 'downlod'"),
+        ("{kind: download, licence: x, citation: x, file: a, size: 3, sha256: x}", "has no proper mirrors"),
+        (
+            "{kind: download, licence: x, citation: x, file: a, size: 3, sha256: x, mirrors: https://a}",
+            "proper mirrors",
+        ),
+        ("{kind: package, licence: x, citation: x}", "has no proper package, pattern, sha256"),
+        ("{kind: [local]}", "has no proper kind, licence, citation"),
+        ("none", "unknown source 'mine'"),
+        ("[", "cannot be read"),
+    ],
+)
+def test_an_entry_that_lacks_something_is_explained(tmp_path, entry, problem):
+    (tmp_path / "datasets.yaml").write_text(f"mine: {entry}\n")
+    with pytest.raises(CorpusError, match=problem) as error:
+        fetch(corpus_settings(source="mine"), tmp_path / "datasets.yaml", tmp_path / "data", tmp_path / "source.json")
+    assert error.value.where == str(tmp_path / "datasets.yaml")
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b'[{"text": "an array of documents"}]'])
+def test_a_source_without_one_readable_document_does_not_blame_the_filters(tmp_path, content):
+    (tmp_path / "a.jsonl").write_bytes(content)
+    with pytest.raises(CorpusError, match="no document that can be read") as error:
+        run_stages(tmp_path, corpus_settings(path=str(tmp_path / "a.jsonl"), max_bad_share=1.0))
+    assert "filters" not in error.value.remedy
+
+
 def test_another_count_of_documents_than_the_catalogues_is_said(tmp_path):
     path = write_tar(tmp_path / "mine.tar", {"1.jsonl.zst": zst(json_lines([words(i) for i in range(40)]))})
     data = path.read_bytes()
