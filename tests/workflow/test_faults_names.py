@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from lmu_scaling.runtime import read_json
 from tests.workflow.conftest import snakemake
 
 pytestmark = pytest.mark.slow
@@ -47,6 +48,23 @@ def test_neither_folder_nor_file_nor_label_is_executed(tmp_path: Path) -> None:
     drawn = (place / "paper_figures/training_curves.svg").read_text("utf-8")
     assert "<script" not in drawn
     shutil.rmtree(place)
+
+
+def test_an_edited_text_is_read_anew(tmp_path: Path) -> None:
+    """Without this, "nothing to be done" would be said of results that belong to another text."""
+    text, overlay = tmp_path / "texts {part}" / "a{b}.jsonl", tmp_path / "overlay.yaml"
+    text.parent.mkdir()
+    overlay.write_text(yaml.safe_dump({"experiment": "own", "corpus": {"source": "local", "path": str(text.parent)}}))
+    seen = []
+    for start in (0, 500):
+        lines = [json.dumps({"text": f"{start + i} " + "the union of the states " * 20}) for i in range(400)]
+        text.write_text("\n".join(lines), "utf-8")
+        done = snakemake(tmp_path, "--", "results/own/corpus/source.json", preset=str(overlay))
+        assert done.returncode == 0, done.stdout[-4000:]
+        seen.append(read_json(tmp_path / "results/own/corpus/source.json")["identity"])
+    assert seen[0] != seen[1]
+    again = snakemake(tmp_path, "--", "results/own/corpus/source.json", preset=str(overlay))
+    assert "Nothing to be done" in again.stdout
 
 
 def test_the_repository_may_lie_in_a_folder_with_blanks_and_umlauts(

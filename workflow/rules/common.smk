@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
@@ -14,7 +15,7 @@ from lmu_scaling.errors import UserError
 from lmu_scaling.models import architecture
 from lmu_scaling.paper.inputs import inputs_of
 from lmu_scaling.provenance import fingerprint
-from lmu_scaling.runtime import canonical_json, sha256_file
+from lmu_scaling.runtime import canonical_json, sha256_bytes, sha256_file
 from lmu_scaling.verbs import verb as find_verb
 
 try:
@@ -71,6 +72,20 @@ def model_code(verb, run):
 def content(path):
     """Hash of a file's content: with ancient() on the input, an edit reruns and a fresh clone's mtime does not."""
     return sha256_file(path)[:16]
+
+
+def own_files(path):
+    """Fingerprint of the user's own text, so that an edited file is read anew. What is wrong with it, `fetch` says."""
+    if path is None:
+        return ""
+    from lmu_scaling.corpus.sources import local_files
+
+    try:
+        found = [(str(file), file.stat()) for file in local_files(Path(path))]
+    except (UserError, OSError):
+        return ""
+    facts = [[name, stat.st_size, stat.st_mtime_ns] for name, stat in found]
+    return sha256_bytes(canonical_json(facts).encode())[:16]
 
 
 def narrow(section, *keys):

@@ -25,6 +25,7 @@ rule fetch:
     params:
         settings=narrow(CONFIG.corpus, "source", "path"),
         entry=content(f"{CATALOG}/datasets.yaml"),
+        files=own_files(CONFIG.corpus.path),
         code=code("fetch"),
     shell:
         "python -m lmu_scaling fetch"
