@@ -21,11 +21,8 @@ from typing import IO, Any, TypeVar
 from lmu_scaling.errors import DiskFull, ResultsError
 
 T = TypeVar("T")
-# Forbidden; a file where a folder should be, or the other way round; a name that cannot be; a disk that fails.
-NOT_WRITABLE = (
-    *(errno.EROFS, errno.EACCES, errno.EPERM),
-    *(errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EIO),
-)
+# A file where a folder should be, or the other way round; a name that cannot be; a disk that fails.
+NO_PLACE = (errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EIO)
 
 
 @contextmanager
@@ -40,9 +37,13 @@ def disk_full_is_explained(path: Path) -> Iterator[None]:
                 str(path),
                 "free some space and run the same command again; `python -m lmu_scaling plan` says how much is needed",
             ) from error
-        if error.errno in NOT_WRITABLE:
+        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
             raise ResultsError(
                 f"cannot write: {error.strerror}", str(path), "make the folder writable, or run in another directory"
+            ) from error
+        if error.errno in NO_PLACE:
+            raise ResultsError(
+                f"cannot write: {error.strerror}", str(path), "take away what stands there, or run in another directory"
             ) from error
         raise
 

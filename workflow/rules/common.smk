@@ -20,7 +20,9 @@ from lmu_scaling.verbs import verb as find_verb
 
 try:
     for path in workflow.configfiles:
-        read(path)  # Snakemake has read them too, but takes the last of two equal keys without a word
+        read(
+            path
+        )  # Snakemake has read them too, but takes the last of two equal keys without a word
     CONFIG = validate(config, " + ".join(map(str, workflow.configfiles)))
 except UserError as error:
     raise WorkflowError(str(error)) from None
