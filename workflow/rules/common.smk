@@ -19,10 +19,9 @@ from lmu_scaling.runtime import canonical_json, sha256_bytes, sha256_file
 from lmu_scaling.verbs import verb as find_verb
 
 try:
+    # Snakemake has read these files, but of two equal keys it takes the last without a word.
     for path in workflow.configfiles:
-        read(
-            path
-        )  # Snakemake has read them too, but takes the last of two equal keys without a word
+        read(path)
     CONFIG = validate(config, " + ".join(map(str, workflow.configfiles)))
 except UserError as error:
     raise WorkflowError(str(error)) from None
