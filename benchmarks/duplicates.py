@@ -53,7 +53,8 @@ def make_parts(folder: Path, documents: int, parts: int) -> None:
 def decide(root: Path, parts: int, filters: list[dict], target: int) -> dict:
     settings = {"parts": parts, "filters": filters, "split": SPLIT, "target_tokens": target, "max_bad_share": 0.0}
     source = root / "source.json"
-    source.write_text(json.dumps({"members": [{"size": 1}], "expected_documents": None}))
+    described = {"source": "random", "identity": "random", "members": [{"size": 1}], "expected_documents": None}
+    source.write_text(json.dumps(described))
     flags = ["--settings", json.dumps(settings), "--source", source, "--parts", root / "parts", "--out", root]
     facts = run(verb("deduplicate", *flags))
     rows = json.loads((root / "manifest.json").read_text())["filters"]
