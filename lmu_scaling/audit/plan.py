@@ -23,7 +23,7 @@ from lmu_scaling.runtime import atomic_write, read_json, write_json
 from lmu_scaling.sections import Accelerator, Config
 from lmu_scaling.spec import Run
 
-# Seconds of one light job on one core, measured on the smoke preset; text per second as in docs/plan.md.
+# Seconds of one light job on one core, measured on the smoke preset; bytes of text per second of those that read it.
 LIGHT = {
     "fetch": 2,
     "deduplicate": 3,
@@ -208,9 +208,10 @@ def _on(config: Config, data: estimate.Data, home: Path, accelerator: Accelerato
     costs = {run: estimate.training_cost(experiment.spec_of(config, run)) for run in runs}
     seconds = {run: cost.seconds(accelerator) for run, cost in costs.items()}
     rate = accelerator.tflops * 1e12 * accelerator.utilisation
-    evaluations = sum(EVALUATE_SECONDS + _evaluation_flops(config, data, r) / rate for r in experiment.runs(config))
+    evaluations = {r: EVALUATE_SECONDS + _evaluation_flops(config, data, r) / rate for r in experiment.runs(config)}
     left = sum(s for run, s in seconds.items() if not (home / f"training/{run.name}/result.json").is_file())
-    hours = (sum(seconds.values()) + evaluations) / 3600
+    left += sum(s for run, s in evaluations.items() if not (home / f"evaluation/{run.name}/summary.json").is_file())
+    hours = (sum(seconds.values()) + sum(evaluations.values())) / 3600
     largest = max(costs.values(), key=lambda cost: cost.memory_bytes(1))
     return {
         "name": accelerator.name,

@@ -94,11 +94,11 @@ def _sentences(record: dict[str, Any]) -> list[str]:
     source = "measured here in a rehearsal" if record["rehearsed"] else "from the stated utilisation"
     times = [duration(record[f"{which}_seconds"]) for which in ("total", "remaining", "chain")]
     lines = [
-        f"Training: {si(record['tokens'])} tokens, {record['flops']:.2e} FLOPs in all; hours {source}.",
+        f"Training: {si(record['tokens'])} tokens; with evaluation {record['flops']:.2e} FLOPs; hours {source}.",
         f"Data: {si(data['kept_tokens'])} tokens ({known}) out of {size(data['text_bytes'])} of text.",
         f"Disk: {size(disk['peak'])} at the peak, {size(disk['kept'])} kept, {size(disk['download'])} of downloads; "
         f"{size(disk['present'])} are there already, {size(disk['free'])} are free.",
-        f"Time: {times[0]} of device time, {times[1]} still to do; the longest chain of jobs takes {times[2]}.",
+        f"Time: {times[0]} of device time, {times[1]} still to do; the longest chain of trainings takes {times[2]}.",
     ]
     return lines + [_on_device(entry) for entry in record["accelerators"]]
 

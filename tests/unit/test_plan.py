@@ -86,6 +86,18 @@ def test_a_plan_says_what_is_done_already(smoke: Config, tmp_path: Path) -> None
     assert after["total_seconds"] == before["total_seconds"]
 
 
+def test_hours_to_do_are_all_hours_before_a_run_and_none_after_it(smoke: Config, tmp_path: Path) -> None:
+    device = plan.make(smoke, tmp_path)["accelerators"][0]
+    assert device["remaining_hours"] == pytest.approx(device["hours"])
+    for run in (*experiment.runs(smoke), *experiment.sweeps(smoke)):
+        write_json(tmp_path / "smoke" / "training" / run.name / "result.json", {})
+    trained = plan.make(smoke, tmp_path)["accelerators"][0]
+    assert 0 < trained["remaining_hours"] < device["remaining_hours"], "the evaluations"
+    for run in experiment.runs(smoke):
+        write_json(tmp_path / "smoke" / "evaluation" / run.name / "summary.json", {})
+    assert plan.make(smoke, tmp_path)["accelerators"][0]["remaining_hours"] == 0
+
+
 def test_jobs_of_the_plan_are_the_jobs_of_the_workflow(smoke: Config, tmp_path: Path) -> None:
     rows = {row["rule"]: row["jobs"] for row in plan.make(smoke, tmp_path)["rows"]}
     assert rows["train"] == rows["evaluate"] == 4 * 2 * 2 + 1
