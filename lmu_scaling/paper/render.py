@@ -42,8 +42,8 @@ def table(name: str, results: Path, look: Any, tex: Path, csv: Path, md: Path) -
 
 def draw(name: str, results: Path, look: style.Look) -> tuple[Any, str]:
     """The figure and its caption; call it inside `style.context()`."""
-    module = importlib.import_module(f"lmu_scaling.paper.figures.{name}")
-    drawing, caption = module.draw(_found("figure", name, results), look)
+    paths = _found("figure", name, results)
+    drawing, caption = importlib.import_module(f"lmu_scaling.paper.figures.{name}").draw(paths, look)
     return drawing, " ".join(caption.split())
 
 

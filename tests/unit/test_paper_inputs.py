@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from lmu_scaling.errors import ConfigError
-from lmu_scaling.paper import inputs
+from lmu_scaling.paper import inputs, render, style
 
 ALL = [(kind, name) for kind in ("figure", "table") for name in inputs.modules(kind)]
 
@@ -33,6 +33,12 @@ def test_an_unknown_name_is_explained_with_the_nearest_one():
         inputs.inputs_of("figure", "loss_vs_M")
     assert "did you mean 'loss_vs_N'?" in str(error.value)
     assert "paper.figures" in str(error.value)
+
+
+def test_a_verb_that_is_given_an_unknown_name_explains_it_too(tmp_path):
+    for make, name, nearest in ((render.draw, "loss_vs_M", "loss_vs_N"), (render.rows, "tabel1", "table1")):
+        with pytest.raises(ConfigError, match=f"did you mean {nearest!r}"):
+            make(name, tmp_path, style.Look())
 
 
 def test_inputs_that_are_not_literal_are_explained(tmp_path, monkeypatch):
