@@ -22,6 +22,7 @@ IN_QUERY = re.compile(r"(?P<key>[?&](?:\w*token|\w*key|signature|sig|password)=)
 BEARER = re.compile(r"(?P<key>\b(?:bearer|authorization:)\s+)[\w.~+/=-]{8,}", re.IGNORECASE)
 SHORTEST = 6  # a shorter value is a word that may occur anywhere
 REPOSITORY = str(Path(__file__).resolve().parent.parent)
+IN_REPOSITORY = re.compile(rf"{re.escape(REPOSITORY)}(?![\w-]|\.\w)")  # not a neighbour whose name begins alike
 
 
 def redact(text: str) -> str:
@@ -36,7 +37,7 @@ def redact(text: str) -> str:
 
 
 def shorten(text: str) -> str:
-    text = text.replace(REPOSITORY, "<repository>") if REPOSITORY != "/" else text
+    text = IN_REPOSITORY.sub("<repository>", text) if REPOSITORY != "/" else text
     home = str(Path("~").expanduser())
     return text.replace(f"{home}/", "~/") if len(home) > 1 else text
 

@@ -13,7 +13,7 @@ import yaml
 
 from lmu_scaling import cli, counting, manifests
 from lmu_scaling.errors import ResultsError
-from lmu_scaling.redaction import HIDDEN, redact, redacted
+from lmu_scaling.redaction import HIDDEN, REPOSITORY, redact, redacted
 
 CONFIG = yaml.safe_load((manifests.REPOSITORY / "config.yaml").read_text("utf-8"))
 
@@ -145,6 +145,13 @@ def test_ordinary_text_is_left_alone() -> None:
     text = "lmu-55k-x1-s0: 3.1M tokens, results/smoke/training, https://arxiv.org/abs/2110.02402, a@b"
     assert redact(text) == text
     assert redacted({"a": [1, 2.5, None, True]}) == {"a": [1, 2.5, None, True]}
+
+
+def test_the_repository_is_shortened_and_a_folder_beside_it_is_not() -> None:
+    assert redact(f"in {REPOSITORY}.") == "in <repository>."
+    assert redact(f'"{REPOSITORY}/results"') == '"<repository>/results"'
+    for other in ("2/results", "-old/results", ".bak/results"):
+        assert "<repository>" not in redact(f"{REPOSITORY}{other}")
 
 
 def test_short_or_path_like_values_of_secret_variables_do_not_damage_texts(monkeypatch: pytest.MonkeyPatch) -> None:
