@@ -201,7 +201,7 @@ def si(value: float) -> str:
 def duration(seconds: float) -> str:
     """Seconds as a person would say them."""
     if seconds < 90:
-        return f"{seconds:.0f} s"
+        return f"{seconds:.0f} s" if seconds >= 1 else f"{seconds:.1g} s"
     if seconds < 5400:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"

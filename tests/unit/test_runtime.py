@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lmu_scaling.errors import DiskFull, ResultsError
-from lmu_scaling.runtime import atomic_write, write_json
+from lmu_scaling.runtime import atomic_write, duration, write_json
 from tests.needs import can_mount, on_small_disk
 
 
@@ -117,3 +117,8 @@ def test_a_file_where_a_folder_should_be_and_the_other_way_round_are_explained(t
         write_json(path, {})
     assert error.value.where == str(path)
     assert not list(tmp_path.rglob("*.partial"))
+
+
+def test_a_duration_is_told_as_a_person_would_and_half_a_second_is_not_nothing() -> None:
+    told = {0: "0 s", 0.5: "0.5 s", 0.99: "1 s", 89: "89 s", 90: "2 min", 5400: "1.5 h", 3 * 86400: "3.0 days"}
+    assert {seconds: duration(seconds) for seconds in told} == told
