@@ -132,6 +132,11 @@ def test_every_decision_has_a_reason():
     assert all(decision.why and decision.ours and decision.paper for decision in ALL)
 
 
+def test_a_decision_is_plain_words():
+    """Cells are escaped, so a backtick would be shown as one, and LaTeX would take it for a quotation mark."""
+    assert not [decision.item for decision in ALL if "`" in "".join(decision)]
+
+
 def test_the_table_of_deviations_shows_the_configured_value(tmp_path):
     results = paper_results.write(tmp_path, widths=(16,), seeds=(0,))
     shown = {row[0]: row[-1] for row in render.rows("deviations", results, style.Look()).rows}
