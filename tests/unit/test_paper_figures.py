@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from matplotlib.colors import to_rgb
 from matplotlib.text import Text
 
+from lmu_scaling.analysis.complexity import RESOLUTION
 from lmu_scaling.errors import ResultsError
 from lmu_scaling.paper import inputs, render, style
 from lmu_scaling.paper.figures import loss_vs_compute
@@ -95,6 +96,12 @@ def test_nothing_is_clipped_hidden_or_empty(experiments, name, case, columns):
 def test_ticks_of_compute_are_labelled_with_their_own_value():
     labels = [loss_vs_compute._power(value) for value in (1e12, 1.5e12, 2e12, 7e11)]
     assert labels == ["$10^{12}$", r"$1.5\cdot 10^{12}$", r"$2\cdot 10^{12}$", r"$7\cdot 10^{11}$"]
+
+
+def test_the_caption_of_slopes_says_what_counts_as_no_growth(experiments):
+    with style.context():
+        _, caption = render.draw("complexity", experiments["embedded"], style.Look.of(paper_results.SETTINGS))
+    assert f"memory below {RESOLUTION // 1024} KiB" in caption
 
 
 def test_a_missing_variant_is_said(experiments):

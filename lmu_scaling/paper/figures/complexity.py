@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 from lmu_scaling.paper import read
 from lmu_scaling.paper.axes import End, label_ends, log_axis, powers_of_two
 from lmu_scaling.paper.style import LAYERS, Look, note
-from lmu_scaling.runtime import si
 
 INPUTS = ("analysis/complexity.csv", "analysis/complexity_slopes.csv")
 PANELS = (("compute", "seconds", "Time of one pass"), ("memory", "bytes", "Peak memory"))
@@ -55,14 +54,16 @@ def _seconds(value: float) -> str:
 
 
 def _bytes(value: float) -> str:
-    return f"{si(value)}B".replace("BB", "GB") if value >= 1e3 else f"{value:g} B"
+    bound, unit = next(((b, u) for b, u in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")) if value >= b), (1, "B"))
+    return f"{value / bound:g} {unit}"
 
 
 def _caption(points: pd.DataFrame, slopes: pd.DataFrame) -> str:
     text = (
         f"Measured time (left) and peak memory (right) of one layer, n = {points['n'].min():,} to "
         f"{points['n'].max():,}. "
-        f"Exponents are log–log slopes over n = {slopes['n_min'].min():,} to {slopes['n_max'].max():,}. "
+        f"Exponents are log–log slopes over n = {slopes['n_min'].min():,} to {slopes['n_max'].max():,}; "
+        "for them memory below 512 KiB, which is not told from noise, counts as equal. "
     )
     for layer, (name, *_) in LAYERS.items():
         own = slopes[slopes["layer"] == layer].set_index("quantity")
