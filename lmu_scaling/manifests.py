@@ -1,6 +1,6 @@
 """A manifest beside every product: what a job read, wrote and ran, on which kind of machine.
 
-`<stem>.manifest.json` lists every input and output with size and sha256, the command, the code, the environment, and
+`*.manifest.json` lists every input and output with size and sha256, the command, the code, the environment, and
 whatever facts the job reports (spec, seed, tokens, FLOPs). It ends with a seal, the hash of all the rest, so that the
 audit notices a change in the manifest itself. Nothing here imports torch.
 
