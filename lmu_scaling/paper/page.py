@@ -69,18 +69,20 @@ class Page:
         names = [self.look.label(variant) for variant in self.look.order(runs["variant"])]
         main = runs[runs["multiple"] == 1] if runs["multiple"].eq(1).any() else runs
         corpus = str(self.settings.corpus).replace("_", " ")
-        tokens = main["tokens"].iloc[0]
+        tokens, others = main["tokens"].iloc[0], len(runs) - len(main)
+        more = f", and {others} more on other token budgets" if others else ""
         sentence = (
-            f"{len(runs)} runs were trained: {', '.join(names)}, at {main['size'].nunique()} size"
+            f"{len(main)} runs were trained: {', '.join(names)}, at {main['size'].nunique()} size"
             f"{'s' * (main['size'].nunique() > 1)} from N = {main['n_exact'].min():,} to {main['n_exact'].max():,} "
             f"non-embedding parameters, each on {si(tokens)} tokens ({main['epochs'].max():.2g} epochs) of the corpus "
-            f"{corpus}. The paper has six sizes from N = 55,000 to 1,000,000, each trained once on {si(PAPER_TOKENS)} "
-            f"tokens of OpenWebText2: {_times(PAPER_TOKENS / tokens)} as many."
+            f"{corpus}{more}. The paper has six sizes from N = 55,000 to 1,000,000, each trained once on "
+            f"{si(PAPER_TOKENS)} tokens of OpenWebText2: {_times(PAPER_TOKENS / tokens)} as many."
         )
         return Html(f"<p>{escape(sentence)}</p>{_definitions(self._facts(runs, names, corpus))}")
 
     def _facts(self, runs: pd.DataFrame, names: list[str], corpus: str) -> dict[str, str]:
         seeds, seconds = runs["seed"].nunique(), runs["seconds"].sum()
+        swept = self.config.get("training", {}).get("recipe") == "tuned"
         return {
             "Experiment": self.settings.experiment,
             "Corpus": corpus,
@@ -89,7 +91,7 @@ class Page:
             "Tokens per run": ", ".join(si(tokens) for tokens in sorted(set(runs["tokens"]))),
             "Context and vocabulary": f"{runs['context'].iloc[0]:,} and {runs['vocab'].iloc[0]:,} tokens",
             "Runs": f"{len(runs)} with {seeds} seed{'s' * (seeds > 1)}",
-            "Training time": duration(seconds) if seconds > 0 else "–",
+            "Training time": f"{duration(seconds)}{', the sweep apart' * swept}" if seconds > 0 else "–",
         }
 
     # ------------------------------------------------------------------------------------------------------ verdicts
@@ -119,7 +121,7 @@ class Page:
             f"<p>{escape(claim['claim'])} <small>({escape(str(claim['place']))})</small></p>"
             f"<dl><div><dt>The paper</dt><dd>{_value(claim['paper'])}</dd></div>"
             f"<div><dt>Here</dt><dd>{_value(claim['ours'])}{interval}</dd></div></dl>"
-            f"<p>{escape(str(claim['reason']))}</p><details><summary>Rule and evidence</summary>"
+            f"<p>{_value(claim['reason'])}</p><details><summary>Rule and evidence</summary>"
             f"<p>{escape(str(claim['rule']))}</p><p>{files}</p></details></article>"
         )
 
@@ -205,7 +207,9 @@ def _times(factor: float) -> str:
 
 
 def _value(value: Any) -> str:
-    return escape(tabulate.number(value) if isinstance(value, float) else "–" if value is None else str(value))
+    if isinstance(value, float) or value is None:
+        return tabulate.number(value)
+    return escape(re.sub(r"(?<!\w)-(?=\d)", "−", str(value)))  # as the interval beside it is written
 
 
 def _facts(manifests: list[dict[str, Any]]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from lmu_scaling.errors import ResultsError
 from lmu_scaling.paper import inputs, render
+from lmu_scaling.paper import page as page_module
 from lmu_scaling.paper.report import report
 from tests.needs import needs
 from tests.unit import browser, paper_results
@@ -58,6 +60,20 @@ def test_verdicts_come_first_and_every_figure_and_table_is_there(page):
     for name in ("fits", "table1", "table2", "sizes", "deviations"):
         assert f'id="table-{name}"' in page
     assert page.count('<article class="claim"') == 12
+
+
+def test_runs_on_other_budgets_are_not_counted_among_those_on_the_main_one(made, page):
+    multiples = [float(row["multiple"]) for row in csv.DictReader((made[0] / "analysis/runs.csv").open())]
+    main = multiples.count(1)
+    assert 0 < main < len(multiples)
+    assert re.search(rf"{main} runs were trained: .*, and {len(multiples) - main} more on other token budgets", page)
+
+
+def test_negative_values_have_a_minus_and_not_a_hyphen():
+    assert page_module._value("ratio -0.73, (N / 3e14)^-0.07") == "ratio −0.73, (N / 3e14)^−0.07"
+    assert page_module._value("1.3e-15 & lmu-2") == "1.3e-15 &amp; lmu-2"
+    assert page_module._value(-0.5) == "−0.500"
+    assert page_module._value(None) == "–"
 
 
 def test_ids_are_unique_and_internal_links_have_targets(page):
