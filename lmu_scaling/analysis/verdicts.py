@@ -110,8 +110,12 @@ def regime(evidence: Evidence, runs: pd.DataFrame) -> list[str]:
 def _gated(lacking: list[str], verdict: str, reason: str) -> tuple[str, str]:
     """The scale decides first; what the data say at this scale stays in the reason."""
     if lacking:
-        return NOT_TESTABLE, f"Lacking: {'; '.join(lacking)}. At this scale: {reason}"
+        return NOT_TESTABLE, f"{_short_of(lacking)} At this scale: {reason}"
     return verdict, reason
+
+
+def _short_of(lacking: list[str]) -> str:
+    return f"Not at the claim's scale: {'; '.join(lacking)}."
 
 
 def _inside(low: float, high: float, band: tuple[float, float]) -> str:
@@ -142,7 +146,7 @@ def power_law(evidence: Evidence, variant: str) -> Finding:
         verdict, told = INCONCLUSIVE, f"α is known to ±{(high - low) / 2:.3f}, R² = {r2}"
     verdict, reason = _gated(shortcomings(evidence, (variant,)), verdict, told + ".")
     n_c = "?" if fit["n_c"] is None else f"{fit['n_c']:.3g}"
-    ours = f"(N / {n_c})^{-fit['alpha']:+.4f}"
+    ours = f"(N / {n_c})^-α, α = {fit['alpha']:.4f}"
     return Finding(verdict, reason, ours, fit["alpha"], low, high, files)
 
 
@@ -200,7 +204,7 @@ def token_multiplier(evidence: Evidence) -> Finding:
     row = ours.sort_values("n").iloc[len(ours) // 2]
     lacking = shortcomings(evidence, ("lmu", "transformer"))
     if row["largest"] < 10 and row["beyond"]:
-        lacking.append(f"a transformer trained on 10 times the tokens (has {row['largest']:g})")
+        lacking.append(f"a transformer on {row['largest']:g}× the tokens (needs 10×)")
     if row["beyond"]:
         verdict = REPRODUCED if row["low"] >= 10 else INCONCLUSIVE
     else:
@@ -238,7 +242,7 @@ def along_the_context(evidence: Evidence, variant: str, flat: bool) -> Finding:
     lacking = [] if context >= SCALE.context else [f"a context of {context} tokens (needs {SCALE.context})"]
     lacking += regime(evidence, runs[runs["multiple"] == 1])
     if not np.isfinite(row["plateau"]):
-        return Finding(NOT_TESTABLE, f"Lacking: {'; '.join(lacking)}.", "–", evidence=files)
+        return Finding(NOT_TESTABLE, _short_of(lacking), "–", evidence=files)
     value, low, high = row["plateau"], row["plateau_low"], row["plateau_high"]
     verdict = INCONCLUSIVE
     if high < FLAT:

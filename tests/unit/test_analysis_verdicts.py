@@ -91,7 +91,7 @@ def test_a_world_in_which_the_paper_is_right_reproduces_it(at_scale):
 def test_ten_times_the_tokens_cannot_be_judged_from_one_budget(at_scale):
     finding = judge(at_scale)["C5"]
     assert finding.verdict == NOT_TESTABLE
-    assert "a transformer trained on 10 times the tokens (has 1)" in finding.reason
+    assert "a transformer on 1× the tokens (needs 10×)" in finding.reason
     assert "infinite at every N, not 10" in finding.reason
 
 
@@ -162,6 +162,12 @@ def test_what_is_lacking_is_named(tmp_path, change, lacking):
     found = judge(evidence(tmp_path, replace(AT_SCALE, variants=("lmu",), sequences=20, **change)))["C1"]
     assert found.verdict == NOT_TESTABLE
     assert lacking in found.reason
+
+
+def test_the_value_of_a_law_ends_with_the_number_that_its_interval_bounds(tmp_path):
+    found = judge(evidence(tmp_path, replace(AT_SCALE, variants=("lmu",), sequences=20)))["C1"]
+    assert found.ours.endswith(f", α = {found.value:.4f}")
+    assert found.low <= found.value <= found.high
 
 
 def test_losses_that_rise_with_n_are_judged_like_any_other(tmp_path):
