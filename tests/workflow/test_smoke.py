@@ -157,6 +157,9 @@ def test_a_deleted_figure_costs_one_job(smoke_copy: Path) -> None:
     done = snakemake(smoke_copy, "--", target)
     assert done.returncode == 0, done.stdout[-3000:]
     assert (smoke_copy / target).stat().st_size > 0
+    assert dry(smoke_copy, "--", "bundle") == {"audit": 1, "bundle": 1}, "the audit knows the figure's old manifest"
+    done = snakemake(smoke_copy, "--", "bundle")
+    assert done.returncode == 0, done.stdout[-3000:]
 
 
 def test_another_experiment_shares_nothing_and_destroys_nothing(

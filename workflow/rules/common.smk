@@ -156,8 +156,14 @@ def shown(kind):
 
 def products():
     """All that `rule all` makes, and the manifest of every job behind it, so that the audit renews after each of them."""
+    drawn = [
+        *(f"paper_figures/{name}.manifest.json" for name in CONFIG.paper.figures),
+        *(f"paper_figures/tables/{name}.manifest.json" for name in CONFIG.paper.tables),
+    ]
     runs = expand(
-        f"{RESULTS}/training/{{run}}/train.manifest.json", run=[*RUNS, *SWEEPS]
+        f"{RESULTS}/training/{{run}}/{{verb}}.manifest.json",
+        run=[*RUNS, *SWEEPS],
+        verb=["spec", "train"],
     )
     evaluations = expand(
         f"{RESULTS}/evaluation/{{run}}/evaluate.manifest.json", run=RUNS
@@ -166,6 +172,7 @@ def products():
     return [
         *FIGURES,
         *TABLES,
+        *drawn,
         *runs,
         *evaluations,
         *(f"{RESULTS}/analysis/{name}.manifest.json" for name in analyses),
