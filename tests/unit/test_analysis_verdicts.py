@@ -198,7 +198,17 @@ def test_slopes_outside_their_bands_refute_table_1_unless_the_interval_reaches_i
     slopes.loc[row, ["slope", "low", "high"]] = [1.9, 1.8, 2.0]
     assert verdicts(replace(at_scale, slopes=slopes))["C9"] == NOT_REPRODUCED
     slopes.loc[row, ["slope", "low", "high"]] = [1.3, 0.9, 1.7]
-    assert verdicts(replace(at_scale, slopes=slopes))["C9"] == INCONCLUSIVE
+    finding = judge(replace(at_scale, slopes=slopes))["C9"]
+    assert finding.verdict == INCONCLUSIVE
+    assert finding.ours.startswith("exponents 1.30 and "), "the parallel LMU's memory comes first, as in the claim"
+
+
+@pytest.mark.parametrize(("share", "told"), [(0.0, "is negative"), (0.5, "is not told from zero")])
+def test_a_transformer_that_does_not_beat_the_lstm_has_no_gain_to_compare_with(at_scale, share, told):
+    gain = [entry | {"denominator_positive_share": share} for entry in at_scale.fits["gain"]]
+    finding = judge(replace(at_scale, fits=at_scale.fits | {"gain": gain}))["C6"]
+    assert finding.verdict == INCONCLUSIVE
+    assert told in finding.reason
 
 
 def test_short_sequences_show_overhead_and_decide_nothing(at_scale):
