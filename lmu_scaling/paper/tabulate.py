@@ -114,7 +114,7 @@ def _markdown_cell(cell: Cell) -> str:
 def html(table: Table) -> str:
     """For the report: everything is escaped, wide tables scroll inside their frame."""
     classes = [
-        "w" if i in table.widths and table.widths[i] > 2.5 else {"l": "n", "r": "r", "c": "c"}[letter]
+        ("ww" if table.widths[i] > 4 else "w") if i in table.widths else {"l": "n", "r": "r", "c": "c"}[letter]
         for i, letter in enumerate(_align(table))
     ]
     head = "".join(
@@ -134,7 +134,10 @@ def html(table: Table) -> str:
 
 def _html_cell(cell: Cell, kind: str) -> str:
     text = escape_html(plain(cell))
-    return f'<td class="{kind}">{f"<code>{text}</code>" if isinstance(cell, Code) and text else text}</td>'
+    if isinstance(cell, Code) and text:
+        joints = re.sub(r"([/._])", r"\1<wbr>", text)  # where a long name may break
+        text = f"<code>{joints}</code>"
+    return f'<td class="{kind}">{text}</td>'
 
 
 # ----------------------------------------------------------------------------------------------------------- LaTeX

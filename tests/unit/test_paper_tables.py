@@ -83,6 +83,12 @@ def test_any_text_stays_in_its_markdown_cell_and_its_html_cell(text):
     body = tabulate.markdown(table).split("\n\n", 1)[1]
     assert len([line for line in re.split(r"[\n\r]", body.strip()) if line]) == 3
     assert "<script" not in tabulate.html(tabulate.Table("t", ("a",), ((text + "<script>",),)))
+    assert "<script" not in tabulate.html(tabulate.Table("t", ("a",), ((tabulate.Code(text + "<script>"),),)))
+
+
+def test_a_long_name_breaks_at_its_joints():
+    page = tabulate.html(tabulate.Table("t", ("a",), ((tabulate.Code("models/a_b.py"),),)))
+    assert "<code>models/<wbr>a_<wbr>b.<wbr>py</code>" in page
 
 
 @pytest.mark.parametrize(
