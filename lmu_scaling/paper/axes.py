@@ -7,9 +7,12 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from numpy.typing import NDArray
 
 from lmu_scaling.paper.style import Mark
 from lmu_scaling.runtime import si
@@ -41,14 +44,14 @@ def loss_axis(axes: Axes, label: str = LOSS_LABEL) -> None:
 
 
 def log_axis(axis: Axis, label: str, unit: Any = si) -> None:
-    """The coarsest of three sets of round numbers that gives three ticks. The scale must be logarithmic already."""
+    """The first of four sets of round numbers that gives three ticks. The scale must be logarithmic already."""
     low, high = sorted(axis.get_view_interval())
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks: list[float] = []
-    for leads in ((1,), (1, 2, 5), (1, 1.5, 2, 3, 5, 7)):
+    for leads in ((1,), (1, 2, 5), (1, 3), (1, 1.5, 2, 3, 5, 7)):
         more = [lead * 10.0**power for power in decades for lead in leads if low <= lead * 10.0**power <= high]
-        if ticks and _crowded(axis, more, math.log(high / low)):
-            break
+        if ticks and (len(more) <= len(ticks) or _crowded(axis, more, math.log(high / low))):
+            continue
         ticks = more
         if len(ticks) >= 3:
             break
@@ -132,6 +135,34 @@ def _spread(heights: Sequence[float], gap: float) -> list[float]:
 def _reach(block: tuple[float, list[int]], gap: float) -> tuple[float, float]:
     half = (len(block[1]) - 1) / 2 * gap
     return block[0] - half, block[0] + half
+
+
+def label_clear(axes: Axes, spots: Sequence[tuple[float, float]], text: str, colour: str, size: float = 6) -> None:
+    """Write a text beside one of these points, on the side where it covers least of what is drawn already."""
+    figure: Any = axes.figure
+    figure.draw_without_rendering()
+    drawn = np.concatenate([_path(axes, line) for line in axes.lines])
+    taken = [other.get_window_extent() for other in axes.texts]
+    tried: list[tuple[bool, int, int, Any]] = []
+    for spot, (dx, dy) in itertools.product(spots, ((4, 4), (4, -4), (-4, -4), (-4, 4))):
+        sides: dict[str, Any] = {"ha": "left" if dx > 0 else "right", "va": "bottom" if dy > 0 else "top"}
+        note = axes.annotate(text, spot, (dx, dy), textcoords="offset points", size=size, color=colour, **sides)
+        box = note.get_window_extent()
+        inside = axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1
+        room = box.padded(2.5 * figure.dpi / 72)  # markers are not points
+        covered = int(((drawn > room.min) & (drawn < room.max)).all(axis=1).sum())
+        tried.append((not inside or any(room.overlaps(other) for other in taken), covered, len(tried), note))
+    for *_, note in sorted(tried)[1:]:
+        note.remove()
+
+
+def _path(axes: Axes, line: Line2D) -> NDArray[np.float64]:
+    """Points on a line, close to each other [pixels]; of markers that no line joins, the markers."""
+    xy = axes.transData.transform(np.asarray(line.get_xydata(), float))
+    if line.get_linestyle() in ("None", "") or len(xy) < 2:
+        return xy
+    steps = np.linspace(0, len(xy) - 1, 40 * len(xy))
+    return np.stack([np.interp(steps, range(len(xy)), column) for column in xy.T], axis=1)
 
 
 def interval(axes: Axes, x: Any, y: Any, low: Any, high: Any, mark: Mark, **kwargs: Any) -> None:

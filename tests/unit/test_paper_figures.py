@@ -15,11 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from lmu_scaling.analysis.complexity import RESOLUTION
 from lmu_scaling.errors import ResultsError
 from lmu_scaling.paper import inputs, render, style
+from lmu_scaling.paper.axes import label_clear, log_axis
 from lmu_scaling.paper.figures import loss_vs_compute
 from tests.unit import paper_results
 
@@ -96,6 +98,37 @@ def test_nothing_is_clipped_hidden_or_empty(experiments, name, case, columns):
 def test_ticks_of_compute_are_labelled_with_their_own_value():
     labels = [loss_vs_compute._power(value) for value in (1e12, 1.5e12, 2e12, 7e11)]
     assert labels == ["$10^{12}$", r"$1.5\cdot 10^{12}$", r"$2\cdot 10^{12}$", r"$7\cdot 10^{11}$"]
+
+
+def test_the_lowest_panel_of_each_column_has_labelled_ticks(experiments):
+    with style.context():
+        for columns in (1, 2):
+            figure, _ = render.draw("training_curves", experiments["embedded"], style.Look(columns=columns))
+            figure.draw_without_rendering()
+            shown = [axes for axes in figure.axes if axes.get_visible()]
+            lowest = {round(axes.get_position().x0, 3): axes for axes in shown}  # by column; later ones are lower
+            for axes in lowest.values():
+                assert axes.get_xlabel() == "Tokens"
+                assert any(text.get_visible() and text.get_text() for text in axes.get_xticklabels())
+
+
+def test_a_label_keeps_clear_of_what_is_drawn():
+    with style.context():
+        axes = Figure(layout="constrained").subplots()
+        axes.plot([0.5, 0.6], [0.5, 0.53], linestyle="none", marker="o")  # the second one where a label would be
+        axes.set(xlim=(0, 1), ylim=(0, 1))
+        label_clear(axes, [(0.5, 0.5)], "a label", "black")
+    (text,) = axes.texts
+    box = text.get_window_extent()
+    assert not any(box.contains(*axes.transData.transform(point)) for point in ((0.5, 0.5), (0.6, 0.53)))
+
+
+def test_a_narrow_logarithmic_axis_has_more_than_one_tick():
+    with style.context():
+        axes = Figure(figsize=(2.1, 1.8)).subplots()
+        axes.set(xscale="log", xlim=(1.4e4, 1e6 / 1.05))
+        log_axis(axes.xaxis, "Tokens")
+    assert list(axes.xaxis.get_majorticklocs()) == pytest.approx([3e4, 1e5, 3e5])
 
 
 def test_the_caption_of_slopes_says_what_counts_as_no_growth(experiments):

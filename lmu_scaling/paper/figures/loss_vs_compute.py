@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from lmu_scaling.paper import read
-from lmu_scaling.paper.axes import interval, log_axis, loss_axis, span
+from lmu_scaling.paper.axes import interval, label_clear, log_axis, loss_axis, span
 from lmu_scaling.paper.style import SUBDUED, Look, tint
 from lmu_scaling.runtime import si
 
@@ -21,6 +20,7 @@ def draw(inputs: dict[str, Path], look: Look) -> tuple[Figure, str]:
     figure = look.figure(2, 3.4, 3.4)
     axes = figure.subplots()
     axes.set_xscale("log")
+    budgets = []
     for variant in look.order(runs["variant"]):
         mark, own = look.mark(variant), runs[runs["variant"] == variant]
         y, error = own["test_loss"], own["test_se"].fillna(0)
@@ -29,25 +29,16 @@ def draw(inputs: dict[str, Path], look: Look) -> tuple[Figure, str]:
             line = budget.groupby("flops", as_index=False)[["test_loss", "tokens"]].mean().sort_values("flops")
             axes.plot(line["flops"], line["test_loss"], color=tint(mark.colour, 0.3), linewidth=0.7, zorder=2)
             if own["multiple"].nunique() > 1:
-                _budget(axes, line.iloc[0])
+                budgets.append(line)
     span(axes, runs["flops"])
     loss_axis(axes)
     log_axis(axes.xaxis, "Training compute, head included [FLOP]", _power)
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=4 if look.wide(figure) else 2)
+    for line in budgets:  # named where it starts, at the smallest size, or where it ends
+        spots = [(row["flops"], row["test_loss"]) for _, row in line.iloc[[0, -1]].iterrows()]
+        label_clear(axes, spots, f"{si(line['tokens'].iloc[0])} tokens", SUBDUED)
     return figure, _caption(runs, look)
-
-
-def _budget(axes: Axes, row: pd.Series) -> None:
-    """Name the tokens of a line where it starts, at the smallest size."""
-    axes.annotate(
-        f"{si(row['tokens'])} tokens",
-        (row["flops"], row["test_loss"]),
-        xytext=(4, 4),
-        textcoords="offset points",
-        size=6,
-        color=SUBDUED,
-    )
 
 
 def _power(value: float) -> str:

@@ -24,7 +24,7 @@ def draw(inputs: dict[str, Path], look: Look) -> tuple[Figure, str]:
     counts = read.table(inputs["analysis/counts.csv"], "size d n_exact")
     history = history[(history["multiple"] == 1) & (history["tokens"] >= START * history["tokens"].max())]
     sizes = [size for size in read.size_names(counts) if size in set(history["size"])]
-    figure, panels = _grid(look, len(sizes))
+    figure, panels, across = _grid(look, len(sizes))
     for axes, size in zip(panels, sizes, strict=False):
         _panel(axes, history[history["size"] == size], look)
         axes.set_title(f"{size} (d = {counts.loc[counts['size'] == size, 'd'].iloc[0]})", loc="left")
@@ -33,12 +33,15 @@ def draw(inputs: dict[str, Path], look: Look) -> tuple[Figure, str]:
         loss_axis(axes, "Loss [nats]")
         log_axis(axes.xaxis, "Tokens")
         axes.label_outer()
+    for axes in panels[max(0, len(sizes) - across) : len(sizes)]:  # the lowest of their columns; below may be nothing
+        axes.tick_params(labelbottom=True)
+        axes.set_xlabel("Tokens")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=4 if look.wide(figure) else 2)
     return figure, _caption(history, look)
 
 
-def _grid(look: Look, count: int) -> tuple[Figure, list[Axes]]:
+def _grid(look: Look, count: int) -> tuple[Figure, list[Axes], int]:
     wide = look.columns != 1
     across = min(count, (4 if count == 4 else 3) if wide else 2)
     down = math.ceil(count / across)
@@ -46,9 +49,7 @@ def _grid(look: Look, count: int) -> tuple[Figure, list[Axes]]:
     panels = list(figure.subplots(down, across, squeeze=False, sharex=True, sharey=True).ravel())
     for axes in panels[count:]:
         axes.set_visible(False)
-    for axes in panels[max(0, count - across) : count]:
-        axes.tick_params(labelbottom=True)  # the panel below may be empty
-    return figure, panels
+    return figure, panels, across
 
 
 def _panel(axes: Axes, history: pd.DataFrame, look: Look) -> None:
