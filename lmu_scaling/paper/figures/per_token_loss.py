@@ -85,7 +85,7 @@ def _caption(losses: pd.DataFrame, fits: pd.DataFrame, size: str, look: Look) ->
         f"Loss by position in the window, for the largest size ({size}): {look.label(PANELS[0])} (left) and "
         f"{look.label(PANELS[1])} (right), each beside our own {look.label(BASELINE).lower()}, trained on the same "
         "tokens. "
-        "Positions are gathered in logarithmic bins; bands are intervals. "
+        "Positions are gathered in logarithmic bins; bands are intervals, grey areas the positions that are compared. "
     )
     for variant in (*PANELS, BASELINE):
         fit = fits[fits["variant"] == variant]
