@@ -22,7 +22,7 @@ from lmu_scaling.runtime import atomic_write, sha256_bytes, sha256_file
 
 METADATA = "ro-crate-metadata.json"
 PROGRAM = ("Snakefile", "config.yaml", "LICENSE", "CITATION.cff", "README.md", "requirements.lock", "pyproject.toml")
-PROGRAM_FOLDERS = {"lmu_scaling": "*.py", "workflow": "*", "profiles": "*", "envs": "*"}
+PROGRAM_FOLDERS = ("lmu_scaling", "workflow", "profiles", "envs")
 PAPER = "https://arxiv.org/abs/2110.02402"
 TITLE = "Language Modeling using LMUs: 10x Better Data Efficiency or Improved Scaling Compared to Transformers"
 THEN = (1980, 1, 1, 0, 0, 0)  # a zip's earliest date: packing again gives the same bytes
@@ -77,8 +77,8 @@ def choose(folder: Folder, without_weights: bool, with_tokens: bool) -> tuple[di
 def program() -> dict[str, Path]:
     """The code that made the results, or at least the code that verifies them."""
     found = {name: REPOSITORY / name for name in PROGRAM if (REPOSITORY / name).is_file()}
-    for folder, pattern in PROGRAM_FOLDERS.items():
-        for path in sorted((REPOSITORY / folder).rglob(pattern)):
+    for folder in PROGRAM_FOLDERS:
+        for path in sorted((REPOSITORY / folder).rglob("*")):
             inside = path.relative_to(REPOSITORY)
             if path.is_file() and not any(part.startswith((".", "__pycache__")) for part in inside.parts):
                 found[inside.as_posix()] = path

@@ -271,6 +271,7 @@ def test_a_bundle_is_verified_where_it_is_unpacked_by_the_program_it_brings(move
     command = [sys.executable, "-m", "lmu_scaling", "audit", "results/smoke"]
     done = subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "made by other code" not in done.stdout, "the kernels in C are packed too"
     flip(home / "results/smoke/analysis/claims.json", 50, 1)
     with pytest.raises(AuditError, match=r"claims\.json"):
         audit(home / "results/smoke", sample=0)
