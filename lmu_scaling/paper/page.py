@@ -105,6 +105,7 @@ class Page:
         return Html(f'<p class="tally">{tally}</p><div class="claims">{"".join(map(self._claim, claims))}</div>')
 
     def _claim(self, claim: dict[str, Any]) -> str:
+        claim = claim | {key: _minus(claim[key]) for key in ("paper", "ours", "reason")}
         sign, tone = VERDICTS.get(claim["verdict"], ("", "mute"))
         bounds = [claim.get(key) if isinstance(claim.get(key), int | float) else None for key in ("low", "high")]
         interval = "" if None in bounds else f" {escape(tabulate.spread(bounds[0], bounds[1]))}"
@@ -121,7 +122,7 @@ class Page:
             f"<p>{escape(claim['claim'])} <small>({escape(str(claim['place']))})</small></p>"
             f"<dl><div><dt>The paper</dt><dd>{_value(claim['paper'])}</dd></div>"
             f"<div><dt>Here</dt><dd>{_value(claim['ours'])}{interval}</dd></div></dl>"
-            f"<p>{_value(claim['reason'])}</p><details><summary>Rule and evidence</summary>"
+            f"<p>{escape(str(claim['reason']))}</p><details><summary>Rule and evidence</summary>"
             f"<p>{escape(str(claim['rule']))}</p><p>{files}</p></details></article>"
         )
 
@@ -207,9 +208,12 @@ def _times(factor: float) -> str:
 
 
 def _value(value: Any) -> str:
-    if isinstance(value, float) or value is None:
-        return tabulate.number(value)
-    return escape(re.sub(r"(?<!\w)-(?=\d)", "−", str(value)))  # as the interval beside it is written
+    return escape(tabulate.number(value) if isinstance(value, float) else "–" if value is None else str(value))
+
+
+def _minus(value: Any) -> Any:
+    """Negative numbers in a text, with the sign that the interval beside it has."""
+    return re.sub(r"(?<!\w)-(?=\d)", "−", value) if isinstance(value, str) else value
 
 
 def _facts(manifests: list[dict[str, Any]]) -> dict[str, str]:

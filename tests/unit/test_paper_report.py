@@ -70,10 +70,8 @@ def test_runs_on_other_budgets_are_not_counted_among_those_on_the_main_one(made,
 
 
 def test_negative_values_have_a_minus_and_not_a_hyphen():
-    assert page_module._value("ratio -0.73, (N / 3e14)^-0.07") == "ratio −0.73, (N / 3e14)^−0.07"
-    assert page_module._value("1.3e-15 & lmu-2") == "1.3e-15 &amp; lmu-2"
-    assert page_module._value(-0.5) == "−0.500"
-    assert page_module._value(None) == "–"
+    assert page_module._minus("ratio -0.73, (N / 3e14)^-0.07") == "ratio −0.73, (N / 3e14)^−0.07"
+    assert page_module._minus("1.3e-15 and lmu-2") == "1.3e-15 and lmu-2"
 
 
 def test_ids_are_unique_and_internal_links_have_targets(page):
