@@ -145,9 +145,10 @@ class Trainer:
             part = slice(start, start + self.micro_batch)
             last = start + self.micro_batch >= len(inputs_bn)
             quiet = contextlib.nullcontext() if last or self.place.world == 1 else self.objective.no_sync()  # type: ignore[operator]
-            with quiet, self.place.autocast():
-                loss = self.objective(inputs_bn[part], targets_bn[part]) * (len(inputs_bn[part]) / len(inputs_bn))
-                loss.backward()
+            with quiet:
+                with self.place.autocast():
+                    loss = self.objective(inputs_bn[part], targets_bn[part]) * (len(inputs_bn[part]) / len(inputs_bn))
+                loss.backward()  # outside: autocast would round the gradients of what was computed in float32
             total += loss.detach()
         return total
 
