@@ -1,7 +1,7 @@
 """The training loop (paper, section 5): Adam, warm-up and cosine, a batch that is a pure function of (seed, step).
 
 Batch, steps, rates and seed come from the spec and decide the result. Micro-batch, device, precision and number of
-processes come from the machine; the loss does not depend on them beyond rounding.
+processes come from the machine; the loss does not depend on them beyond rounding (and the masks of dropout).
 """
 
 from __future__ import annotations
@@ -124,6 +124,7 @@ class Trainer:
         """Gradients of the mean loss over the whole batch; halves the micro-batch when memory runs out."""
         while True:
             self.optimiser.zero_grad()
+            self.draw_masks()
             try:
                 return self.place.mean(self.accumulate(inputs_bn, targets_bn))
             except (torch.OutOfMemoryError, RuntimeError) as error:
@@ -138,6 +139,12 @@ class Trainer:
             self.micro_batch = math.ceil(self.micro_batch / 2)
             torch.cuda.empty_cache()
             watch.say(f"out of memory at step {self.step}: going on with a micro-batch of {self.micro_batch}")
+
+    def draw_masks(self) -> None:
+        """Dropout is a function of seed, step and process, like the batch: a resumed run draws what it would have."""
+        if self.model.spec.dropout:
+            numbers = np.random.SeedSequence([self.rules["seed"], self.step, self.place.rank])
+            torch.manual_seed(int(numbers.generate_state(1, np.uint64)[0]))
 
     def accumulate(self, inputs_bn: Tensor, targets_bn: Tensor) -> Tensor:
         total = torch.zeros((), device=self.place.device)
@@ -167,12 +174,14 @@ class Trainer:
         count = min(self.rules["validation_sequences"], windows)
         chosen = np.arange(count) * windows // count
         total = 0.0
+        self.model.eval()  # without dropout
         for start in range(0, count, self.micro_batch):
             part = chosen[start : start + self.micro_batch]
             rows = torch.from_numpy(self.validation.gather(part, self.context)).to(self.place.device)
             with self.place.autocast():
                 loss = Objective.forward(self.objective_module(), rows[:, :-1], rows[:, 1:])
             total += loss.item() * len(part)
+        self.model.train()
         return float(self.place.mean(torch.tensor(total / count, dtype=torch.float64, device=self.place.device)))
 
     def objective_module(self) -> Objective:

@@ -123,6 +123,32 @@ def test_a_stop_between_two_rows_of_history_changes_nothing(
     assert_same_state(straight, trained(spec, tokens, tmp_path / "b", [2, 7, 11], "off"))
 
 
+def with_dropout(variant: str, steps: int = STEPS) -> dict[str, Any]:
+    spec = toy.spec(variant, steps)
+    return spec | {"model": spec["model"] | {"dropout": 0.3}}
+
+
+def test_with_dropout_a_resumed_run_is_bit_exact_and_seeds_differ(tokens: Path, tmp_path: Path) -> None:
+    whole = trained(with_dropout("lmu"), tokens, tmp_path / "whole", [], "off")
+    resumed = trained(with_dropout("lmu"), tokens, tmp_path / "resumed", [2, 7], "off")
+    assert resumed.history == whole.history
+    masks = []
+    for seed, step in ((1, 0), (1, 1), (2, 0)):
+        whole.rules["seed"], whole.step = seed, step
+        whole.draw_masks()
+        masks.append(torch.rand(4).tolist())
+    assert masks[0] != masks[1] != masks[2] != masks[0]
+
+
+def test_validation_is_without_dropout_and_training_goes_on_with_it(tokens: Path) -> None:
+    trainer = trainer_of(with_dropout("transformer"), tokens)
+    assert trainer.validate() == trainer.validate()
+    without = trainer_of(toy.spec("transformer"), tokens)
+    without.model.load_state_dict(trainer.model.state_dict())
+    assert trainer.validate() == without.validate()
+    assert trainer.model.training
+
+
 def test_the_run_learns(tokens: Path, tmp_path: Path) -> None:
     result = run(tmp_path, tokens, toy.spec("transformer", 150, learning_rate=0.03))
     assert result["validation_loss"] < 5.2  # a uniform guess has ln 300 = 5.70
