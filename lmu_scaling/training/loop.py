@@ -192,6 +192,8 @@ class Trainer:
         bad = (~torch.isfinite(losses)).nonzero()
         if len(bad):
             self.diverge(self.step - len(losses) + int(bad[0]), checkpoints, good=False)
+        if validation is not None and not math.isfinite(validation):  # what the last step did shows here first
+            self.diverge(self.step - 1, checkpoints, good=False)
         self.unrecorded = []
         self.history.append(
             {
@@ -199,7 +201,7 @@ class Trainer:
                 "tokens": self.step * self.rules["batch"] * self.context,
                 "loss": losses.mean().item(),
                 "learning_rate": rate,
-                "grad_norm": float(norm),
+                "grad_norm": float(norm) if norm.isfinite() else None,  # its squares may overflow where it does not
                 "validation_loss": validation,
             }
         )

@@ -387,6 +387,28 @@ def test_no_checkpoint_holds_weights_that_are_not_numbers(tokens: Path, tmp_path
     assert "step-000000003" in caught.value.where
 
 
+def test_a_last_step_that_spoils_the_weights_is_a_divergence(tokens: Path, tmp_path: Path) -> None:
+    """Its own loss was finite: only the validation after it shows what it did."""
+    spec = toy.spec("lmu", 1, learning_rate=1e30)
+    with pytest.raises(Diverged, match="step 0 of 1"):
+        run(tmp_path / "alone", tokens, spec)
+    result = run(tmp_path / "sweep", tokens, spec, keep_going=True)
+    assert (result["diverged"], result["validation_loss"]) == (True, None)
+
+
+def test_a_gradient_whose_norm_overflows_does_not_keep_a_checkpoint_from_being_written(
+    tokens: Path, tmp_path: Path
+) -> None:
+    trainer = trainer_of(toy.spec("lstm"), tokens)
+    trainer.step, trainer.unrecorded = 5, [torch.tensor(5.0)]
+    checkpoints = Checkpoints(tmp_path, "id")
+    trainer.record(0.1, torch.tensor(float("inf")), 5.0, checkpoints)
+    trainer.save(checkpoints)
+    state = checkpoints.latest()
+    assert state is not None
+    assert state.meta["history"][0]["grad_norm"] is None
+
+
 def test_a_diverging_sweep_run_is_a_result(tokens: Path, tmp_path: Path) -> None:
     result = run(tmp_path, tokens, toy.spec("transformer", 60, learning_rate=1e30, clip=None), keep_going=True)
     assert result["diverged"] is True
