@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lmu_scaling.errors import Diverged, Interrupted, OutOfMemory
+from lmu_scaling.errors import Diverged, Interrupted, OutOfMemory, TokensError
 from lmu_scaling.models import ModelSpec
 from lmu_scaling.models.network import LanguageModel, build
 from lmu_scaling.runtime import duration
@@ -68,6 +68,12 @@ class Trainer:
             train.windows(self.context), self.rules["batch"], self.rules["seed"], rank=place.rank, world=place.world
         )
         self.train, self.validation = train, validation
+        if validation.windows(self.context) < 1:
+            raise TokensError(
+                f"the validation split has {len(validation)} tokens, fewer than one window of {self.context} needs",
+                str(validation.directory),
+                "use more text, a larger share of it for validation, or a shorter context",
+            )
         self.plateau = Plateau(**(self.rules["plateau"] or {}))
         self.step, self.seconds = 0, 0.0
         self.history: list[dict[str, Any]] = []

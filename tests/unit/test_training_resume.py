@@ -20,7 +20,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lmu_scaling.errors import CheckpointError, Diverged, Interrupted, RunLocked
+from lmu_scaling.errors import CheckpointError, Diverged, Interrupted, RunLocked, TokensError
 from lmu_scaling.models import variants
 from lmu_scaling.runtime import read_json, write_json
 from lmu_scaling.tokens.store import TokenStore
@@ -152,6 +152,13 @@ def test_validation_is_without_dropout_and_training_goes_on_with_it(tokens: Path
 def test_the_run_learns(tokens: Path, tmp_path: Path) -> None:
     result = run(tmp_path, tokens, toy.spec("transformer", 150, learning_rate=0.03))
     assert result["validation_loss"] < 5.2  # a uniform guess has ln 300 = 5.70
+
+
+def test_a_validation_split_without_a_window_is_explained_before_the_first_step(tmp_path: Path) -> None:
+    tokens = toy.write_tokens(tmp_path / "tokens", other=24)
+    with pytest.raises(TokensError, match="validation split has 24 tokens, fewer than one window of 24"):
+        run(tmp_path / "run", tokens, toy.spec("lstm"))
+    assert not (tmp_path / "run/live/progress.jsonl").exists()
 
 
 def test_a_seed_repeats_bit_for_bit_and_two_seeds_differ(tokens: Path, tmp_path: Path) -> None:
