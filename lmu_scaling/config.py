@@ -133,7 +133,7 @@ def _contradictions(raw: dict[str, Any]) -> Iterator[str]:
     """Problems between values. Works on the raw mapping, so that they are found beside structural problems."""
     yield from _split_problems(_get(raw, "corpus", "split"))
     yield from _source_problems(_get(raw, "corpus", "source"), _get(raw, "corpus", "path"))
-    yield from _filter_problems(_list(_get(raw, "corpus", "filters")))
+    yield from _filter_problems(_list(raw, "corpus", "filters"))
     yield from _variant_problems(raw)
     yield from _size_problems(raw)
     yield from _name_problems(raw)
@@ -147,8 +147,9 @@ def _get(raw: Any, *path: str) -> Any:
     return raw
 
 
-def _list(value: Any) -> list[Any]:
-    """The value, if it is a list; anything else is a structural problem, reported by pydantic."""
+def _list(raw: Any, *path: str) -> list[Any]:
+    """The list at this place; an empty one for whatever else is there, which pydantic reports."""
+    value = _get(raw, *path)
     return value if isinstance(value, list) else []
 
 
@@ -191,12 +192,11 @@ def _variant_problems(raw: dict[str, Any]) -> Iterator[str]:
     from lmu_scaling.models import variants
 
     known = variants()
-    places = [("models.variants", _get(raw, "models", "variants"))]
-    budgets = _get(raw, "training", "budgets")
-    for i, budget in enumerate(_list(budgets)):
-        places.append((f"training.budgets.{i}.variants", _get(budget, "variants")))
+    places = [("models.variants", _list(raw, "models", "variants"))]
+    for i, budget in enumerate(_list(raw, "training", "budgets")):
+        places.append((f"training.budgets.{i}.variants", _list(budget, "variants")))
     for path, names in places:
-        for name in _list(names):
+        for name in names:
             if name not in known:
                 yield f"{path}: unknown variant {name!r}{_hint(str(name), known)}; allowed: {', '.join(known)}"
 
@@ -209,7 +209,8 @@ def _size_problems(raw: dict[str, Any]) -> Iterator[str]:
     if not isinstance(section, dict) or not isinstance(section.get("sizes"), list):
         return
     rules = {k: section[k] for k in ("theta_per_q", "softmax_scale", "dropout") if k in section}
-    known = [v for v in _list(section.get("variants")) if v in variants()]
+    trained = [section, *_list(raw, "training", "budgets")]
+    known = dict.fromkeys(v for part in trained for v in _list(part, "variants") if v in variants())
     for i, size in enumerate(section["sizes"]):
         if not isinstance(size, dict):
             continue
@@ -225,13 +226,11 @@ def _size_problems(raw: dict[str, Any]) -> Iterator[str]:
 
 
 def _name_problems(raw: dict[str, Any]) -> Iterator[str]:
-    sizes = _get(raw, "models", "sizes")
-    names = [_get(s, "name") for s in _list(sizes)]
+    names = [_get(size, "name") for size in _list(raw, "models", "sizes")]
     for name in sorted({str(n) for n in names if names.count(n) > 1}):
         yield f"models.sizes: the name {name!r} is used more than once"
-    budgets = _get(raw, "training", "budgets")
-    for i, budget in enumerate(_list(budgets)):
-        for name in _list(_get(budget, "sizes")):
+    for i, budget in enumerate(_list(raw, "training", "budgets")):
+        for name in _list(budget, "sizes"):
             if name not in names:
                 hint = _hint(str(name), [str(n) for n in names])
                 yield f"training.budgets.{i}.sizes: no size is called {name!r}{hint}"
@@ -245,7 +244,7 @@ def _repeated(raw: dict[str, Any]) -> Iterator[str]:
         "training.seeds": _get(training, "seeds"),
         "training.tuning.learning_rates": _get(training, "tuning", "learning_rates"),
     }
-    for i, budget in enumerate(_list(_get(training, "budgets"))):
+    for i, budget in enumerate(_list(training, "budgets")):
         for key in ("variants", "multiples", "sizes", "seeds"):
             lists[f"training.budgets.{i}.{key}"] = _get(budget, key)
     for path, values in lists.items():
@@ -258,8 +257,8 @@ def _paper_problems(raw: dict[str, Any]) -> Iterator[str]:
     from lmu_scaling.paper.inputs import modules
 
     for kind in ("figure", "table"):
-        names, known = _get(raw, "paper", f"{kind}s"), modules(kind)
-        for name in _list(names):
+        names, known = _list(raw, "paper", f"{kind}s"), modules(kind)
+        for name in names:
             if name not in known:
                 hint = _hint(str(name), known)
                 yield f"paper.{kind}s: no {kind} is called {name!r}{hint}; allowed: {', '.join(known)}"

@@ -11,13 +11,10 @@ SomeShare = Annotated[float, Field(gt=0, le=1)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[int, Field(gt=0)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
-# Beyond these bounds the number would stand in the names of files with another exponent than they may have.
-Multiple = Annotated[float, Field(ge=1e-4)]
-Rate = Annotated[float, Field(gt=0, lt=1e6)]
 
 
 class Section(BaseModel):
-    """Unknown keys are errors: a typo must not silently mean "default"."""
+    """Unknown keys are errors: a typo must not silently mean "default". No number is infinite."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -139,7 +136,7 @@ class Budget(Section):
     """Further token budgets: separate cosine runs, never snapshots of a longer one."""
 
     variants: list[str] = Field(min_length=1, description="Variants trained at these budgets")
-    multiples: list[Multiple] = Field(min_length=1, description="Multiples of `steps`")
+    multiples: list[Annotated[float, Field(gt=0)]] = Field(min_length=1, description="Multiples of `steps`")
     sizes: list[str] | None = Field(None, min_length=1, description="Names of sizes; null: all")
     seeds: list[Seed] | None = Field(None, min_length=1, description="Seeds; null: all of training.seeds")
 
@@ -173,10 +170,10 @@ class Schedule(Section):
 class Tuning(Section):
     """Recipe `tuned`: the same learning-rate sweep for every variant and size, judged on validation."""
 
-    learning_rates: list[Rate] = Field(
+    learning_rates: list[Annotated[float, Field(gt=0)]] = Field(
         [3e-4, 1e-3, 3e-3, 1e-2], min_length=1, description="Peak learning rates that are tried"
     )
-    multiple: Multiple = Field(0.25, description="Length of a sweep run as a multiple of `steps`")
+    multiple: float = Field(0.25, gt=0, description="Length of a sweep run as a multiple of `steps`")
     seed: Seed = Field(0, description="Seed of the sweep runs")
     clip: float | None = Field(1.0, gt=0, description="Gradient norm is clipped to this in recipe `tuned`")
 

@@ -14,8 +14,9 @@ from lmu_scaling.errors import ResultsError
 from lmu_scaling.runtime import canonical_json, sha256_bytes
 
 FORMAT = 1
+NUMBER = r"[0-9.]+(?:e[+-]\d+)?"  # as %g writes it
 RUN_NAME = re.compile(
-    r"(?P<variant>\w+)-(?P<size>[A-Za-z0-9.]+)-x(?P<multiple>[0-9.e+]+)-(?:s(?P<seed>\d+)|lr(?P<rate>[0-9.e-]+))"
+    rf"(?P<variant>\w+)-(?P<size>[A-Za-z0-9.]+)-x(?P<multiple>{NUMBER})-(?:s(?P<seed>\d+)|lr(?P<rate>{NUMBER}))"
 )
 
 

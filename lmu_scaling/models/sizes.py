@@ -100,7 +100,7 @@ def _memory(
     return {
         "q": q,
         "q_reduced": max(1, q // 10) if q_reduced is None else q_reduced,
-        "theta": int(window) if window == int(window) else float(window),
+        "theta": int(window) if math.isfinite(window) and window == int(window) else float(window),
     }
 
 

@@ -16,6 +16,7 @@ from lmu_scaling.models import architecture
 from lmu_scaling.paper.inputs import inputs_of
 from lmu_scaling.provenance import fingerprint
 from lmu_scaling.runtime import canonical_json, sha256_bytes, sha256_file
+from lmu_scaling.spec import NUMBER
 from lmu_scaling.verbs import verb as find_verb
 
 try:
@@ -51,7 +52,7 @@ localrules:
 
 
 wildcard_constraints:
-    run=r"\w+-[A-Za-z0-9.]+-x[0-9.e+]+-(s\d+|lr[0-9.e-]+)",
+    run=rf"\w+-[A-Za-z0-9.]+-x{NUMBER}-(s\d+|lr{NUMBER})",
     part=r"\d{5}",
     variant=r"\w+",
     size=r"[A-Za-z0-9.]+",
