@@ -207,7 +207,7 @@ class Complexity(Section):
     """Measured time and memory against sequence length (Table 1)."""
 
     lengths: list[Annotated[int, Field(ge=16)]] = Field(
-        [256, 512, 1024, 2048, 4096, 8192], min_length=3, description="Sequence lengths n"
+        [256, 512, 1024, 2048, 4096, 8192], min_length=3, description="Sequence lengths n, each once"
     )
     d: Positive = Field(48, description="Channels of the measured layer")
     q: Positive = Field(60, description="LMU order of the measured layer")

@@ -23,8 +23,10 @@ def level(cells: Cells, variant: str, sizes: list[str], multiple: float, n: floa
     if len(rows) < 2:
         return None
     x = np.log(cells.frame.loc[rows, "n"].to_numpy(float))
-    offset = x - x.mean()
-    weights = 1 / len(x) + (np.log(n) - x.mean()) * offset / (offset @ offset)  # least squares, evaluated at n
+    weights = np.full(len(x), 1 / len(x))
+    if cells.distinct(rows) > 1:  # else there is a level, and no line
+        offset = x - x.mean()
+        weights += (np.log(n) - x.mean()) * offset / (offset @ offset)  # least squares, evaluated at n
     return float(np.exp(cells.point[rows] @ weights)), np.exp(cells.log_loss[:, rows] @ weights)
 
 

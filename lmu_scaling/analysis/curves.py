@@ -23,7 +23,7 @@ def all_curves(cells: Cells, paper: dict[str, Any]) -> pd.DataFrame:
     for keys, group in cells.frame.groupby(["variant", "multiple"], sort=False):
         variant, multiple = str(keys[0]), float(keys[1])
         rows = cells.pick(variant, multiple)
-        if len(rows) < 2:
+        if cells.distinct(rows) < 2:
             continue
         n = np.geomspace(group["n"].min(), group["n"].max(), CURVE_POINTS)
         counts = cells.frame.loc[rows, "n"].to_numpy(float)

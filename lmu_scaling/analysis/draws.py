@@ -63,6 +63,10 @@ class Cells:
         rows = self.frame[mask].sort_values(["n", "tokens"])
         return rows.index.to_numpy()
 
+    def distinct(self, rows: NDArray[np.int64] | list[int]) -> int:
+        """How many different N these cells have: sizes may differ in q alone, and then a transformer's are equal."""
+        return int(self.frame.loc[rows, "n"].nunique())
+
     def interval(self, draws: Array, axis: int = 0) -> tuple[Any, Any]:
         return interval(draws, self.confidence, axis)
 
@@ -198,7 +202,7 @@ def _scatter(cells: pd.DataFrame, point: Array) -> Noise:
     main = cells[cells["multiple"] == cells["multiple"].mode().iloc[0]]
     y, n = point[main.index], main["n"].to_numpy(float)
     freedom = len(n) - 2
-    if freedom >= FEWEST_FREEDOM - 1:
+    if freedom >= FEWEST_FREEDOM - 1 and main["n"].nunique() > 1:
         residual = (y - fit_power(n, y).log_loss(n)[0]) * np.sqrt(len(n) / freedom)
         sigma = float(np.sqrt(np.mean(residual**2)))
         source = "scatter about the power law (one seed)"

@@ -94,7 +94,7 @@ def fit_one_power(cells: Cells, variant: str, multiple: float, paper: dict[str, 
         "paper_alpha": law.get("alpha"),
         "paper_n_c": law.get("n_c"),
     }
-    if len(rows) < FEWEST_SIZES["power"]:
+    if cells.distinct(rows) < FEWEST_SIZES["power"]:
         return entry | {"fitted": False, "note": "one size only: no law can be fitted"}
     n = cells.frame.loc[rows, "n"].to_numpy(float)
     weights = cells.frame.loc[rows, "seeds"].to_numpy(float)
@@ -128,7 +128,7 @@ def _exp(log_value: float) -> float:
 
 def _shape(cells: Cells, rows: NDArray[np.int64], n: Array) -> dict[str, Any]:
     """Does ln L bend in ln N? A power law does not."""
-    if len(rows) < 3:
+    if cells.distinct(rows) < 3:
         return {"curvature": None, "curvature_low": None, "curvature_high": None}
     low, high = cells.interval(curvature(n, cells.log_loss[:, rows]))
     return {"curvature": curvature(n, cells.point[None, rows])[0], "curvature_low": low, "curvature_high": high}
@@ -140,6 +140,8 @@ def _leave_one_out(cells: Cells, rows: NDArray[np.int64], n: Array) -> list[dict
     found = []
     for index, row in enumerate(rows):
         keep = np.arange(len(rows)) != index
+        if cells.distinct(rows[keep]) < FEWEST_SIZES["power"]:
+            continue
         law = fit_power(n[keep], cells.point[None, rows[keep]])
         predicted = np.exp(law.log_loss(n[index : index + 1])[0, 0])
         measured = np.exp(cells.point[row])
@@ -160,7 +162,7 @@ def fit_one_saturating(cells: Cells, variant: str, multiple: float) -> dict[str,
     """E + A N^-α; E counts as identified only if its interval excludes zero."""
     rows = cells.pick(variant, multiple)
     entry: dict[str, Any] = {"variant": variant, "multiple": multiple, "sizes": len(rows), "identified": False}
-    if len(rows) < FEWEST_SIZES["saturating"]:
+    if cells.distinct(rows) < FEWEST_SIZES["saturating"]:
         return entry | {"fitted": False, "note": f"needs {FEWEST_SIZES['saturating']} sizes"}
     n = cells.frame.loc[rows, "n"].to_numpy(float)
     point, report = sum_report([n], np.exp(cells.point[rows]))
@@ -180,7 +182,7 @@ def fit_one_joint(cells: Cells, variant: str) -> tuple[dict[str, Any], SumFit | 
     """E + A N^-a + B D^-b over all budgets, each a training of its own."""
     rows = cells.pick(variant, multiple=None)
     frame = cells.frame.loc[rows]
-    sizes, budgets = frame["size"].nunique(), frame["tokens"].nunique()
+    sizes, budgets = cells.distinct(rows), frame["tokens"].nunique()
     entry: dict[str, Any] = {"variant": variant, "sizes": sizes, "budgets": budgets, "identified": False}
     if sizes < FEWEST_SIZES["joint"] or budgets < FEWEST_BUDGETS:
         needs = f"needs {FEWEST_SIZES['joint']} sizes and {FEWEST_BUDGETS} token budgets, has {sizes} and {budgets}"

@@ -175,6 +175,24 @@ def test_one_size_gives_levels_and_a_note_but_no_law(tmp_path):
     assert fits["comparisons"][0]["low"] < fits["comparisons"][0]["high"]
 
 
+@pytest.mark.parametrize("seeds", [(0,), (0, 1)])
+def test_sizes_of_one_n_give_levels_but_no_law(tmp_path, seeds):
+    """Two sizes may differ in q alone: then a transformer has the same N in both."""
+    table(tmp_path, write_results(tmp_path, replace(DESIGN, widths=(16, 24, 32, 48), seeds=seeds)))
+    path = tmp_path / "analysis" / "runs.csv"
+    frame = pd.read_csv(path)
+    frame.loc[frame["variant"] == "transformer", "n_exact"] = 12345
+    frame.to_csv(path, index=False)
+    fits = run_fit(tmp_path)
+    fitted = {e["variant"]: e["fitted"] for e in fits["power"] if e["multiple"] == 1}
+    assert fitted["lmu"] and not fitted["transformer"]
+    assert not any(e["fitted"] for e in fits["saturating"] if e["variant"] == "transformer")
+    mixed = [e for e in fits["comparisons"] if "transformer" in (e["a"], e["b"])]
+    assert mixed and all(0 < e["high"] - e["low"] < 1 for e in mixed)
+    curves = pd.read_csv(tmp_path / "analysis" / "curves.csv")
+    assert curves.loc[curves["kind"] == "fit", "loss"].notna().all()
+
+
 def test_one_seed_names_the_source_of_its_noise(tmp_path):
     table(tmp_path, write_results(tmp_path, replace(DESIGN, seeds=(0,))))
     fits = run_fit(tmp_path)

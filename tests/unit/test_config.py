@@ -83,6 +83,7 @@ def test_five_different_mistakes_are_all_reported_at_once() -> None:
         (("training", "optimiser", "beta2"), 1.0, "training.optimiser.beta2: input should be less than 1"),
         (("training", "budgets"), [{"variants": ["lmu"], "multiples": [2], "seeds": [-1]}], "budgets.0.seeds.0"),
         (("training", "seeds"), [2**64], "training.seeds.0: input should be less than"),
+        (("analysis", "complexity", "lengths"), [64, 64, 64, 128], "lengths: 64 is there more than once"),
         (("models", "variants"), 5, "models.variants: input should be a valid list"),
         (("plan", "accelerators", 0, "utilisation"), 0.0, "utilisation: input should be greater than 0"),
     ],
