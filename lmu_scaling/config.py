@@ -7,6 +7,7 @@ the key's path, what is allowed, and a hint for typos. Nothing here imports torc
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -138,7 +139,17 @@ def _contradictions(raw: dict[str, Any]) -> Iterator[str]:
     yield from _size_problems(raw)
     yield from _name_problems(raw)
     yield from _repeated(raw)
+    yield from _interval_problems(raw)
     yield from _paper_problems(raw)
+
+
+def _interval_problems(raw: dict[str, Any]) -> Iterator[str]:
+    """A percentile beyond the outermost draw is that draw: the interval would be narrower than it says."""
+    draws, confidence = (_get(raw, "analysis", key) for key in ("draws", "confidence"))
+    if isinstance(draws, int) and isinstance(confidence, float) and 0 < confidence < 1:
+        needed = math.ceil(round(2 / (1 - confidence), 6))
+        if draws < needed:
+            yield f"analysis.draws: intervals of {confidence} need at least {needed:,} draws (got {draws:,})"
 
 
 def _get(raw: Any, *path: str) -> Any:

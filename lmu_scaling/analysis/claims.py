@@ -76,7 +76,7 @@ def markdown(entries: list[dict[str, Any]], evidence: Evidence, confidence: floa
         f"# Verdicts on the paper's claims\n\n"
         f"{len(runs)} runs of {runs['variant'].nunique()} variants, N = {n.min():,} … {n.max():,}, "
         f"{tokens.min():,} … {tokens.max():,} tokens, corpus `{runs['corpus'].iloc[0]}`, vocabulary "
-        f"{runs['vocab'].iloc[0]:,}, context {runs['context'].iloc[0]:,}. Intervals are {confidence:.0%}.\n\n"
+        f"{runs['vocab'].iloc[0]:,}, context {runs['context'].iloc[0]:,}. Intervals are {100 * confidence:.6g}%.\n\n"
         "| claim | the paper | ours | interval | verdict |\n|---|---|---|---|---|\n"
     )
     rows = "".join(

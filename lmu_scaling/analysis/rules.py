@@ -33,6 +33,11 @@ class Scale:
     context: int = 512
     """Half of the paper's: more than twice the 128 tokens at which the LMU is said to flatten."""
 
+    sequences: int = 20
+    """Test sequences: from b of them the bootstrap sees a spread that is √(1 − 1/b) of the true one; from one, none."""
+    transform: int = 16
+    """Shortest context whose FLOPs follow Table 2 to a percent: n + 1 frequencies are not n, and others are padded."""
+
     length: int = 2048
     """Longest measured sequence: shorter ones are overhead, not growth."""
 
@@ -68,8 +73,8 @@ KAPLAN_READINGS = 0.015
 
 SENTENCES = {
     "C1": "Testable with at least {s.sizes} sizes over {s.decades:g} decade of N reaching {s.n_max:,.0f}, {s.seeds} "
-    "seeds, {s.tokens:,.0f} tokens of OpenWebText2 in GPT-2's vocabulary of {s.vocab:,}. Reproduced if R² of ln L on "
-    "ln N is at least {R2}, the curvature's interval covers 0 and α's interval, no wider than ±{ALPHA_USEFUL}, covers "
+    "seeds, {s.tokens:,.0f} tokens of OpenWebText2 in GPT-2's vocabulary of {s.vocab:,}, {s.sequences} test sequences. "
+    "Reproduced if R² of ln L on ln N is at least {R2}, the curvature's interval covers 0 and α's interval, no wider than ±{ALPHA_USEFUL}, covers "
     "the paper's value (± its rounding). Not reproduced if the law bends or such an interval excludes the paper's "
     "value. Else inconclusive.",
     "C2": "As C1, for the model with global attention.",
@@ -84,9 +89,9 @@ SENTENCES = {
     "C6": "Testable as C1, with LSTM and transformer of our own. (transformer − LMU) / (LSTM − transformer) at the "
     "geometric-mean N: reproduced if its interval lies within {GAIN_RATIO[0]:g}–{GAIN_RATIO[1]:g}, not reproduced if "
     "it lies outside, else inconclusive.",
-    "C7": "Testable with a context of at least {s.context} tokens, {s.tokens:,.0f} training tokens, corpus and "
-    "vocabulary as C1. The loss at positions 65–128 minus that of the second half of the context, largest LMU: "
-    "reproduced if the interval lies below {FLAT} nats, not reproduced if above, else inconclusive.",
+    "C7": "Testable with a context of at least {s.context} tokens, {s.tokens:,.0f} training tokens, corpus, "
+    "vocabulary and test sequences as C1. The loss at positions 65–128 minus that of the second half of the context, "
+    "largest LMU: reproduced if the interval lies below {FLAT} nats, not reproduced if above, else inconclusive.",
     "C8": "As C7, for the model with attention: reproduced if the interval lies above {FLAT} nats, not reproduced if "
     "below, else inconclusive.",
     "C9": "Testable if sequences of {s.length:,} tokens or more were measured. Log–log slopes over the longest three "
@@ -94,8 +99,9 @@ SENTENCES = {
     "band, else inconclusive.",
     "C10": "Testable anywhere. Reduced and full order of every model with a memory, in float64: reproduced if the "
     "largest relative difference is below {EQUAL_ORDER:g} and the reduced form needs fewer FLOPs; else not reproduced.",
-    "C11": "Testable anywhere. Every operation of Table 2, executed literally on the built layers: reproduced if "
-    "parameters are equal and FLOPs agree to {FLOPS_TOLERANCE:.0%}; else not reproduced.",
+    "C11": "Testable anywhere, as to FLOPs where the context is a power of two and at least {s.transform} or they agree "
+    "nevertheless (other transforms are padded). Every operation of Table 2, executed literally on the built layers: "
+    "reproduced if parameters are equal and FLOPs agree to {FLOPS_TOLERANCE:.0%}; else not reproduced.",
     "C12": "Testable on paper. Reproduced if the printed law depends on S and agrees with Kaplan's eq. 1.6 to "
     "{KAPLAN_READINGS:g} nats at the paper's sizes; else not reproduced.",
 }

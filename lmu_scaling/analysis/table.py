@@ -45,7 +45,7 @@ def read_table(path: str | Path) -> pd.DataFrame:
         table = pd.read_csv(path, dtype={"run": str, "size": str, "excluded": str, "spec_hash": str})
     except (OSError, pd.errors.ParserError) as error:
         raise ResultsError(f"cannot read the table of runs: {error}", str(path), "run `snakemake` again") from error
-    missing = {"run", *KEYS, "n_exact", "tokens", "test_loss", *SAME_FOR_ALL} - set(table.columns)
+    missing = {"run", *KEYS, "n_exact", "tokens", "test_loss", "test_tokens", *SAME_FOR_ALL} - set(table.columns)
     if missing:
         raise ResultsError(
             f"the table of runs has no column {', '.join(sorted(missing))}", str(path), "delete it and make it again"

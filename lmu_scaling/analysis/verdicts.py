@@ -94,12 +94,15 @@ def shortcomings(evidence: Evidence, variants: tuple[str, ...]) -> list[str]:
 
 
 def regime(evidence: Evidence, runs: pd.DataFrame) -> list[str]:
-    """Tokens, tokenizer and corpus."""
+    """Tokens to train and to test on, tokenizer and corpus."""
     found = []
     if runs.empty:
         return ["no run at the main budget"]
     if runs["tokens"].min() < SCALE.tokens:
         found.append(f"{runs['tokens'].min():,} training tokens (needs {SCALE.tokens:,.0f})")
+    sequences = int(runs["test_tokens"].min() / runs["context"].iloc[0])
+    if sequences < SCALE.sequences:
+        found.append(f"{sequences} test sequences (needs {SCALE.sequences})")
     if runs["vocab"].iloc[0] != SCALE.vocab:
         found.append(f"a vocabulary of {runs['vocab'].iloc[0]:,} (the paper: {SCALE.vocab:,})")
     if runs["corpus"].iloc[0] not in evidence.paper["experiment"]["corpora"]:
@@ -233,15 +236,17 @@ def similar_gain(evidence: Evidence) -> Finding:
 def along_the_context(evidence: Evidence, variant: str, flat: bool) -> Finding:
     files = ("analysis/per_token_fits.csv", "analysis/per_token.parquet")
     table = evidence.per_token
+    runs = evidence.runs
+    runs = runs[(runs["excluded"] == "") & (runs["variant"] == variant) & (runs["multiple"] == 1)]
     own = table[(table["variant"] == variant) & (table["multiple"] == 1) & (table["axis"] == "window")]
+    own = own[own["size"].astype(str).isin(runs["size"].astype(str))]  # of usable runs at the main budget alone
     if own.empty:
         return Finding(NOT_TESTABLE, f"no {variant} was trained", "–", evidence=files)
-    runs = evidence.runs[(evidence.runs["excluded"] == "") & (evidence.runs["variant"] == variant)]
-    largest = runs.sort_values("n_exact")["size"].iloc[-1]
+    largest = runs[runs["size"].isin(own["size"].astype(str))].sort_values("n_exact")["size"].iloc[-1]
     row = own[own["size"].astype(str) == str(largest)].iloc[0]
     context = int(runs["context"].iloc[0])
     lacking = [] if context >= SCALE.context else [f"a context of {context} tokens (needs {SCALE.context})"]
-    lacking += regime(evidence, runs[runs["multiple"] == 1])
+    lacking += regime(evidence, runs)
     if not np.isfinite(row["plateau"]):
         return Finding(NOT_TESTABLE, _short_of(lacking), "–", evidence=files)
     value, low, high = row["plateau"], row["plateau_low"], row["plateau_high"]
@@ -306,7 +311,16 @@ def counted(evidence: Evidence) -> Finding:
     reason = (
         f"parameters {equal} in {len(rows)} operations and {len(models)} models; FLOPs differ by {worst:.2%} at most."
     )
+    if same and verdict == NOT_REPRODUCED:  # the formulas are not to blame for the padding of a transform
+        verdict, reason = _gated(padded(int(models["context"].iloc[0])), verdict, reason)
     return Finding(verdict, reason, f"{worst:.2%} apart", worst, evidence=files)
+
+
+def padded(n: int) -> list[str]:
+    """What a context lacks for its transforms to be those of Table 2."""
+    if n >= SCALE.transform and n & (n - 1) == 0:
+        return []
+    return [f"a context that is a power of two and at least {SCALE.transform} (has {n:,})"]
 
 
 def printed_law(evidence: Evidence) -> Finding:

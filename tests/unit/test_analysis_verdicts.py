@@ -57,7 +57,7 @@ def evidence(root, design, slopes=None):
     rows = [{"layer": layer, "quantity": quantity} for layer, quantity in SLOPES]
     middles = [sum(band) / 2 for band in SLOPES.values()]
     middle = [{"n_max": 4096, "slope": value, "low": value - 0.01, "high": value + 0.01} for value in middles]
-    counts = {"n_exact": 5, "n_exact_measured": 5, "reduced_order_error": 1e-14}
+    counts = {"n_exact": 5, "n_exact_measured": 5, "reduced_order_error": 1e-14, "context": 1024}
     counts |= {"flops_full_order": 10, "flops_reduced_order": 5}
     table2 = {"parameters": 3, "parameters_measured": 3, "flops": 100.0, "flops_measured": 100}
     return Evidence(
@@ -156,10 +156,11 @@ def test_the_token_multiplier_decides_c5(tmp_path, factor, multiples, verdict):
         ({"widths": (48, 64, 92, 120)}, "N up to 346,008"),
         ({"widths": (120, 144, 180, 204)}, "decades of N"),
         ({"seeds": (0,)}, "1 seed at some size"),
+        ({"sequences": 2}, "2 test sequences (needs 20)"),
     ],
 )
 def test_what_is_lacking_is_named(tmp_path, change, lacking):
-    found = judge(evidence(tmp_path, replace(AT_SCALE, variants=("lmu",), sequences=20, **change)))["C1"]
+    found = judge(evidence(tmp_path, replace(AT_SCALE, **{"variants": ("lmu",), "sequences": 20} | change)))["C1"]
     assert found.verdict == NOT_TESTABLE
     assert lacking in found.reason
 
@@ -224,6 +225,27 @@ def test_a_wrong_count_or_an_inequivalent_form_is_told(at_scale):
     assert verdicts(replace(at_scale, table2=off))["C11"] == NOT_REPRODUCED
     apart = at_scale.counts.assign(reduced_order_error=1e-3)
     assert verdicts(replace(at_scale, counts=apart))["C10"] == NOT_REPRODUCED
+
+
+@pytest.mark.parametrize(("context", "verdict"), [(8, NOT_TESTABLE), (257, NOT_TESTABLE), (256, NOT_REPRODUCED)])
+def test_the_padding_of_a_transform_does_not_refute_table_2(at_scale, context, verdict):
+    table2 = at_scale.table2.assign(flops_measured=107)
+    found = judge(replace(at_scale, table2=table2, counts=at_scale.counts.assign(context=context)))["C11"]
+    assert found.verdict == verdict
+    wrong = at_scale.counts.assign(context=context, n_exact_measured=6)
+    assert judge(replace(at_scale, table2=table2, counts=wrong))["C11"].verdict == NOT_REPRODUCED
+
+
+def test_a_largest_size_without_a_usable_run_at_the_main_budget_leaves_the_next_one(at_scale):
+    runs = at_scale.runs.copy()
+    largest = (runs["variant"] == "lmu") & (runs["size"] == "d204")
+    beyond = runs[largest].assign(multiple=2.0)
+    runs.loc[largest, "excluded"] = "the test loss is not a number"
+    gone = at_scale.per_token[(at_scale.per_token["variant"] != "lmu") | (at_scale.per_token["size"] != "d204")]
+    for per_token_fits in (at_scale.per_token, gone):
+        changed = replace(at_scale, runs=pd.concat([runs, beyond], ignore_index=True), per_token=per_token_fits)
+        row = gone[(gone["variant"] == "lmu") & (gone["size"] == "d144") & (gone["axis"] == "window")].iloc[0]
+        assert judge(changed)["C7"].value == row["plateau"]
 
 
 def test_every_claim_has_a_rule_in_words_with_its_numbers():

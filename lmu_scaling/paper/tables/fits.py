@@ -35,7 +35,7 @@ def rows(inputs: dict[str, Path], look: Look) -> Table:
         for fit in power
     )
     return Table(
-        f"Fitted laws L = (N_c/N)^α with {fits.get('confidence', 0.95):.0%} intervals, and the paper's values",
+        f"Fitted laws L = (N_c/N)^α with {100 * fits.get('confidence', 0.95):.6g}% intervals, and the paper's values",
         ("Variant", "Tokens", "Sizes", "Seeds", "α", "interval", "paper", "N_c", "interval", "paper", "R²", "Floor E"),
         body,
         align="llrrrlrrlrrl",
