@@ -2,7 +2,7 @@
 
 One curve per cell (variant x size x budget), averaged over its seeds. On the axis `window` an interval comes from
 resampling test sequences (with all their bins, as losses within a sequence go together) and from the spread between
-seeds. On the axis `document` sequences are not kept apart: the errors of the positions in a bin are averaged, as if the
+seeds, which differ in level and in shape: whole curves are resampled, as deviations from the mean of their cell. On the axis `document` sequences are not kept apart: the errors of the positions in a bin are averaged, as if the
 positions went together fully, which is the cautious side.
 
 The plateau statistic is the mean loss at positions (64, 128] minus that at (n/2, n]: at the paper's n = 1024 the gain
@@ -30,6 +30,7 @@ Array = NDArray[np.float64]
 FIRST_FITTED = 2  # the first token has no context to speak of
 EARLY = (64, 128)
 SPLIT = "test"
+AXES = ("window", "document")
 
 
 @dataclass(frozen=True)
@@ -47,12 +48,14 @@ def per_token(results: Path, runs: list[str], settings: Any, curves: Path, fits:
     cells: dict[tuple[str, str, float], list[Run]] = {}
     for run in map(parse_run, runs):
         cells.setdefault((run.variant, run.size, run.multiple), []).append(run)
-    spread = seed_spread(results, cells)
+    edges = {axis: common_edges(results, runs, axis, settings.bins_per_octave) for axis in AXES}
+    spread = {axis: seed_spread(results, cells, axis, edges[axis]) for axis in AXES}
     frames, rows = [], []
     for (variant, size, multiple), members in cells.items():
         keys = {"variant": variant, "size": size, "multiple": multiple}
-        for axis in ("window", "document"):
-            curve = _curve(results, [run.name for run in members], axis, settings, spread[variant])
+        for axis in AXES:
+            names = [run.name for run in members]
+            curve = _curve(results, names, axis, edges[axis], settings, spread[axis][variant])
             if curve is None:
                 continue
             frames.append(_frame(curve, keys | {"split": SPLIT, "axis": axis}, settings.confidence))
@@ -67,14 +70,20 @@ def per_token(results: Path, runs: list[str], settings: Any, curves: Path, fits:
 
 
 # --------------------------------------------------------------------------------------------------------- curves
-def _curve(results: Path, runs: list[str], axis: str, settings: Any, spread: Spread) -> Curve | None:
+def common_edges(results: Path, runs: list[str], axis: str, per_octave: int) -> NDArray[np.int64]:
+    """Bins that hold the positions of all runs."""
+    frames = [frame for run in runs if (frame := _raw(results, run, axis)) is not None]
+    return bin_edges(max((int(frame["position"].max()) for frame in frames), default=1), per_octave)
+
+
+def _curve(
+    results: Path, runs: list[str], axis: str, edges: NDArray[np.int64], settings: Any, spread: Spread
+) -> Curve | None:
     raw = {run: _raw(results, run, axis) for run in runs}
     runs = [run for run in runs if raw[run] is not None]
     frames = [frame for frame in raw.values() if frame is not None]
     if not frames:
         return None
-    n = int(max(frame["position"].max() for frame in frames))
-    edges = bin_edges(n, settings.bins_per_octave)
     binned = np.array([_bin(frame, edges, "mean") for frame in frames])  # [seeds, bins]
     errors = np.array([_bin(frame, edges, "se") for frame in frames])
     count = np.array([_counts(frame, edges) for frame in frames]).sum(axis=0)
@@ -147,28 +156,33 @@ def _resampled(results: Path, runs: list[str], edges: NDArray[np.int64], draws: 
 
 @dataclass(frozen=True)
 class Spread:
-    """Standard deviation of a run's mean loss between seeds, pooled over the cells of a variant [nats]."""
+    """How runs deviate from the mean curve of their cell, [runs, bins] in nats, pooled over the cells of a variant."""
 
-    sigma: float
+    residuals: Array
     freedom: int
 
     def draws(self, seeds: int, draws: int, rng: np.random.Generator) -> Array:
-        """[draws, 1]: seeds differ mostly in level, so one number moves a whole curve; widened for few of them."""
+        """[draws, bins]: the mean of as many deviations as there are seeds, with either sign; widened for few of them."""
         if self.freedom < 1:
             return np.zeros((draws, 1))
+        sign, picked = rng.choice([-1.0, 1.0], (draws, seeds)), rng.integers(len(self.residuals), size=(draws, seeds))
         widening = np.sqrt(self.freedom / rng.chisquare(self.freedom, (draws, 1)))
-        return rng.standard_normal((draws, 1)) * widening * self.sigma / np.sqrt(seeds)
+        return np.einsum("bs,bsk->bk", sign, self.residuals[picked]) / seeds * widening
 
 
-def seed_spread(results: Path, cells: dict[tuple[str, str, float], list[Run]]) -> dict[str, Spread]:
-    squares, freedom = dict.fromkeys((cell[0] for cell in cells), 0.0), dict.fromkeys((cell[0] for cell in cells), 0)
+def seed_spread(
+    results: Path, cells: dict[tuple[str, str, float], list[Run]], axis: str, edges: NDArray[np.int64]
+) -> dict[str, Spread]:
+    found: dict[str, list[Array]] = {variant: [] for variant, _, _ in cells}
+    freedom = dict.fromkeys(found, 0)
     for (variant, _, _), members in cells.items():
-        frames = [frame for run in members if (frame := _raw(results, run.name, "window")) is not None]
-        levels = [float(np.average(frame["mean"], weights=frame["count"])) for frame in frames]
-        if len(levels) > 1:
-            squares[variant] += float(np.var(levels)) * len(levels)
-            freedom[variant] += len(levels) - 1
-    return {name: Spread(float(np.sqrt(squares[name] / max(freedom[name], 1))), freedom[name]) for name in squares}
+        frames = [frame for run in members if (frame := _raw(results, run.name, axis)) is not None]
+        if len(frames) > 1:
+            curves = np.array([_bin(frame, edges, "mean") for frame in frames])
+            inflation = np.sqrt(len(curves) / (len(curves) - 1))  # they sit closer to their own mean
+            found[variant] += list((curves - curves.mean(axis=0)) * inflation)
+            freedom[variant] += len(curves) - 1
+    return {variant: Spread(np.array(curves), freedom[variant]) for variant, curves in found.items()}
 
 
 def _frame(curve: Curve, keys: dict[str, Any], confidence: float) -> pd.DataFrame:

@@ -84,6 +84,23 @@ def test_the_transformer_keeps_gaining_where_the_lmu_is_flat(made, tmp_path):
     assert plateau.loc["lmu", "plateau_high"] < plateau.loc["transformer", "plateau_low"]
 
 
+def test_seeds_whose_curves_differ_in_shape_widen_the_plateaus_interval(tmp_path):
+    """A common level cancels in it; what one seed gains late in the context and another does not, must not."""
+    design = Design(("lmu",), (16, 24, 32), budgets={}, context=1024, sequences=100)
+    made = tmp_path, write_results(tmp_path, design)
+    widths = []
+    for tilt in (0.0, 0.1):
+        for name in made[1]:
+            path = tmp_path / "evaluation" / name / "per_token.parquet"
+            frame = pd.read_parquet(path)
+            frame.loc[frame["position"] > 512, "mean"] += tilt if name.endswith("s0") else -tilt
+            frame.to_parquet(path)
+        _, fits = run(made, tmp_path)
+        window = fits[fits["axis"] == "window"]
+        widths.append((window["plateau_high"] - window["plateau_low"]).mean())
+    assert widths[1] > widths[0] + 0.2
+
+
 def test_a_diverged_run_is_left_out_and_nothing_left_is_an_error(made, tmp_path):
     root = tmp_path / "copy"
     runs = write_results(root, Design(("lmu",), (16,), seeds=(0,), budgets={}, sequences=10))
