@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lmu_scaling.audit.estimate import LOSS_TOKENS
 from lmu_scaling.models import native
 from lmu_scaling.training import loss as module
 from lmu_scaling.training.loss import linear_cross_entropy, token_losses
@@ -108,6 +109,17 @@ def test_token_losses_average_to_the_loss(compiled: bool) -> None:
     losses = token_losses(h, weight, targets, compiled)
     torch.testing.assert_close(losses.mean(), linear_cross_entropy(h, weight, targets, compiled).detach())
     torch.testing.assert_close(losses, F.cross_entropy(h @ weight.T, targets, reduction="none").detach())
+
+
+def test_a_gpus_chunks_give_the_same_loss_and_fit_what_the_plan_counts_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few large products there, and no more memory in bfloat16 than the plan reserves."""
+    tile = module._tile(torch.device("cuda"), 50257)
+    assert 2 * tile[0] <= 2 * 4 * LOSS_TOKENS
+    assert tile[1] == 50257
+    h, weight, targets = example(2 * tile[0] + 5, 5000, 6)
+    small = with_gradients(linear_cross_entropy, h, weight, targets, False)
+    monkeypatch.setattr(module, "_tile", lambda device, classes: (tile[0], classes))
+    torch.testing.assert_close(with_gradients(linear_cross_entropy, h, weight, targets, False), small)
 
 
 def test_never_holds_all_logits(monkeypatch: pytest.MonkeyPatch) -> None:
