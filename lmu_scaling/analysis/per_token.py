@@ -2,8 +2,9 @@
 
 One curve per cell (variant x size x budget), averaged over its seeds. On the axis `window` an interval comes from
 resampling test sequences (with all their bins, as losses within a sequence go together) and from the spread between
-seeds, which differ in level and in shape: whole curves are resampled, as deviations from the mean of their cell. On the axis `document` sequences are not kept apart: the errors of the positions in a bin are averaged, as if the
-positions went together fully, which is the cautious side.
+seeds, which differ in level and in shape: whole curves are resampled, as deviations from the mean of their cell. On the
+axis `document` sequences are not kept apart: the errors of the positions in a bin are averaged, as if the positions
+went together fully, which is the cautious side.
 
 The plateau statistic is the mean loss at positions (64, 128] minus that at (n/2, n]: at the paper's n = 1024 the gain
 from 64–128 tokens of context to 512–1024. With a short context it says little, and `early`, `late` say what it spans.
@@ -162,7 +163,7 @@ class Spread:
     freedom: int
 
     def draws(self, seeds: int, draws: int, rng: np.random.Generator) -> Array:
-        """[draws, bins]: the mean of as many deviations as there are seeds, with either sign; widened for few of them."""
+        """[draws, bins]: the mean of as many deviations as there are seeds, of either sign; widened for few of them."""
         if self.freedom < 1:
             return np.zeros((draws, 1))
         sign, picked = rng.choice([-1.0, 1.0], (draws, seeds)), rng.integers(len(self.residuals), size=(draws, seeds))

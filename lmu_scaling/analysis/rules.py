@@ -74,9 +74,9 @@ KAPLAN_READINGS = 0.015
 SENTENCES = {
     "C1": "Testable with at least {s.sizes} sizes over {s.decades:g} decade of N reaching {s.n_max:,.0f}, {s.seeds} "
     "seeds, {s.tokens:,.0f} tokens of OpenWebText2 in GPT-2's vocabulary of {s.vocab:,}, {s.sequences} test sequences. "
-    "Reproduced if R² of ln L on ln N is at least {R2}, the curvature's interval covers 0 and α's interval, no wider than ±{ALPHA_USEFUL}, covers "
-    "the paper's value (± its rounding). Not reproduced if the law bends or such an interval excludes the paper's "
-    "value. Else inconclusive.",
+    "Reproduced if R² of ln L on ln N is at least {R2}, the curvature's interval covers 0 and α's interval, no wider "
+    "than ±{ALPHA_USEFUL}, covers the paper's value (± its rounding). Not reproduced if the law bends or such an "
+    "interval excludes the paper's value. Else inconclusive.",
     "C2": "As C1, for the model with global attention.",
     "C3": "Testable as C1. The difference transformer − LMU is taken at the geometric-mean N and at every size. "
     "Reproduced if its interval lies above 0 at the mean and the estimate is positive at every size; not reproduced if "
@@ -99,9 +99,9 @@ SENTENCES = {
     "band, else inconclusive.",
     "C10": "Testable anywhere. Reduced and full order of every model with a memory, in float64: reproduced if the "
     "largest relative difference is below {EQUAL_ORDER:g} and the reduced form needs fewer FLOPs; else not reproduced.",
-    "C11": "Testable anywhere, as to FLOPs where the context is a power of two and at least {s.transform} or they agree "
-    "nevertheless (other transforms are padded). Every operation of Table 2, executed literally on the built layers: "
-    "reproduced if parameters are equal and FLOPs agree to {FLOPS_TOLERANCE:.0%}; else not reproduced.",
+    "C11": "Testable anywhere, as to FLOPs where the context is a power of two and at least {s.transform}, or they "
+    "agree nevertheless (other transforms are padded). Every operation of Table 2, executed literally on the built "
+    "layers: reproduced if parameters are equal and FLOPs agree to {FLOPS_TOLERANCE:.0%}; else not reproduced.",
     "C12": "Testable on paper. Reproduced if the printed law depends on S and agrees with Kaplan's eq. 1.6 to "
     "{KAPLAN_READINGS:g} nats at the paper's sizes; else not reproduced.",
 }

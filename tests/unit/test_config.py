@@ -84,7 +84,7 @@ def test_five_different_mistakes_are_all_reported_at_once() -> None:
         (("training", "budgets"), [{"variants": ["lmu"], "multiples": [2], "seeds": [-1]}], "budgets.0.seeds.0"),
         (("training", "seeds"), [2**64], "training.seeds.0: input should be less than"),
         (("analysis", "complexity", "lengths"), [64, 64, 64, 128], "lengths: 64 is there more than once"),
-        (("analysis", "confidence"), 0.9999, "analysis.draws: intervals of 0.9999 need at least 20,000 draws (got 2,000)"),
+        (("analysis", "confidence"), 0.9999, "intervals of 0.9999 need at least 20,000 draws (got 2,000)"),
         (("models", "variants"), 5, "models.variants: input should be a valid list"),
         (("plan", "accelerators", 0, "utilisation"), 0.0, "utilisation: input should be greater than 0"),
     ],
