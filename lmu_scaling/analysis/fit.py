@@ -94,8 +94,10 @@ def fit_one_power(cells: Cells, variant: str, multiple: float, paper: dict[str, 
         "paper_alpha": law.get("alpha"),
         "paper_n_c": law.get("n_c"),
     }
-    if cells.distinct(rows) < FEWEST_SIZES["power"]:
+    if len(rows) < FEWEST_SIZES["power"]:
         return entry | {"fitted": False, "note": "one size only: no law can be fitted"}
+    if len(rows) > cells.distinct(rows) == 1:
+        return entry | {"fitted": False, "note": "all sizes have the same N: no law can be fitted"}
     n = cells.frame.loc[rows, "n"].to_numpy(float)
     weights = cells.frame.loc[rows, "seeds"].to_numpy(float)
     point, drawn = fit_power(n, cells.point[None, rows], weights), fit_power(n, cells.log_loss[:, rows], weights)
