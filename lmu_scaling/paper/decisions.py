@@ -221,8 +221,8 @@ TRAINING = (
     Decision(
         "Precision",
         "silent",
-        "GPU: bfloat16 products and exponentials in the head, summed in float32; float32 FFT, memory and its softmax, "
-        "forwards and backwards; evaluation and CPU: float32; recorded with each run",
+        "GPU: bfloat16 products; float32 FFT, softmax and cross-entropy, forwards and backwards; evaluation and CPU: "
+        "float32; recorded with each run",
         "bfloat16 FFTs lose the memory's accuracy",
         "lmu_scaling/training/",
     ),

@@ -113,13 +113,24 @@ def test_token_losses_average_to_the_loss(compiled: bool) -> None:
 
 def test_a_gpus_chunks_give_the_same_loss_and_fit_what_the_plan_counts_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few large products there, and no more memory in bfloat16 than the plan reserves."""
-    tile = module._tile(torch.device("cuda"), 50257)
-    assert 2 * tile[0] <= 2 * 4 * LOSS_TOKENS
-    assert tile[1] == 50257
-    h, weight, targets = example(2 * tile[0] + 5, 5000, 6)
+    tokens, classes = module._tile(torch.device("cuda"))
+    vocab = 50257
+    assert tokens * (2 * vocab + 4 * classes) <= 2 * 4 * LOSS_TOKENS * vocab
+    h, weight, targets = example(2 * tokens + 5, 5000, 6)
     small = with_gradients(linear_cross_entropy, h, weight, targets, False)
-    monkeypatch.setattr(module, "_tile", lambda device, classes: (tile[0], classes))
+    monkeypatch.setattr(module, "_tile", lambda device: (tokens, classes))
     torch.testing.assert_close(with_gradients(linear_cross_entropy, h, weight, targets, False), small)
+
+
+def test_under_autocast_only_the_products_are_rounded() -> None:
+    """Logits are bfloat16; exponentials, their sum and the targets' logits are not rounded again."""
+    h, weight, targets = example(500, 3000, 16, scale=1.5)
+    with torch.autocast("cpu", torch.bfloat16):
+        ours = linear_cross_entropy(h, weight, targets, False)
+    h, weight = h.detach().bfloat16(), weight.detach().bfloat16()
+    wanted = (h.double() * weight[targets].double()).sum(1)
+    expected = (torch.logsumexp((h @ weight.T).double(), dim=1) - wanted).mean()
+    torch.testing.assert_close(ours.detach().double(), expected, rtol=1e-6, atol=0)
 
 
 def test_never_holds_all_logits(monkeypatch: pytest.MonkeyPatch) -> None:
