@@ -30,7 +30,7 @@ CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class Patience:
-    """How long to hope: attempts per mirror, the first pause (it doubles), and seconds without a byte.
+    """How long to hope: attempts per mirror, the first pause (it doubles), seconds without a byte, bytes per second.
 
     A host that was never reached gets fewer attempts: a machine without a network should say so soon.
     """
@@ -40,6 +40,7 @@ class Patience:
     pause: float = 2.0
     longest_pause: float = 120.0
     stall: float = 60.0
+    slowest: float = 1000.0  # over `stall` seconds; OpenWebText2 would take a year
 
 
 class _MirrorFailed(Exception):
@@ -158,7 +159,7 @@ def _transfer(url: str, partial: Path, have: int, size: int, patience: Patience)
         ):
             file.seek(have)
             bar.update(have)
-            _copy(response, file.write, bar.update, size - have)
+            _copy(_fast_enough(_arriving(response), patience), file.write, bar.update, size - have)
             file.truncate()
 
 
@@ -182,8 +183,8 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _copy(response: requests.Response, write: Callable, advance: Callable, missing: int) -> None:
-    for data in _arriving(response):
+def _copy(arriving: Iterator[bytes], write: Callable, advance: Callable, missing: int) -> None:
+    for data in arriving:
         if len(data) > missing:
             raise _MirrorFailed("the server sends more bytes than the file has")
         write(data)
@@ -200,6 +201,19 @@ def _arriving(response: requests.Response) -> Iterator[bytes]:
             yield data
     except (urllib3.exceptions.HTTPError, OSError) as error:
         raise _TryAgain(str(error)) from error
+
+
+def _fast_enough(arriving: Iterator[bytes], patience: Patience) -> Iterator[bytes]:
+    """A mirror that trickles would be waited for without end, as each byte looks like life."""
+    begun, received = time.monotonic(), 0
+    for data in arriving:
+        yield data
+        received += len(data)
+        passed = time.monotonic() - begun
+        if passed >= patience.stall:
+            if received < patience.slowest * passed:
+                raise _MirrorFailed(f"too slow: {si(received)}B in {passed:.0f} s")
+            begun, received = time.monotonic(), 0
 
 
 def _check_response(response: requests.Response, have: int, size: int) -> int:

@@ -11,14 +11,14 @@ from lmu_scaling.runtime import read_json
 from lmu_scaling.tokens.store import TokenStore
 from lmu_scaling.tokens.tokenizer import Tokenizer
 
-DESCRIBED = ("digest", "dtype", "vocab", "eot", "encoding", "tokenizer_sha256", "source", "filters", "splits", "shards")
+SHOWN = ("encoding", "tokenizer_sha256", "source", "filters")  # besides what TokenStore asks for
 
 
 def inspect(
     folder: Path, split: str = "train", window: int = 0, length: int = 64, verify: bool = True
 ) -> dict[str, Any]:
     """Print a summary of `folder`, decode `length` tokens at window number `window` of `split`, verify every shard."""
-    read_json(Path(folder) / "manifest.json", *DESCRIBED)
+    read_json(Path(folder) / "manifest.json", *SHOWN)
     stores = {name: TokenStore(folder, name, verify=verify) for name in SPLITS}
     manifest = stores[split].manifest
     print(f"{folder}: {manifest['source']['source']}, {len(manifest['shards'])} shards, {manifest['dtype']}")

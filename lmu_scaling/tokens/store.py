@@ -14,13 +14,15 @@ import numpy as np
 from lmu_scaling.errors import TokensError
 from lmu_scaling.runtime import read_json, sha256_file
 
+DESCRIBED = ("digest", "dtype", "vocab", "eot", "splits", "shards")  # what a manifest must say to be read
+
 
 class TokenStore:
     """One split of a tokenised corpus; `directory` holds manifest.json and the shards."""
 
     def __init__(self, directory: str | Path, split: str, verify: bool = False) -> None:
         self.directory, self.split = Path(directory), split
-        self.manifest: dict[str, Any] = read_json(self.directory / "manifest.json")
+        self.manifest: dict[str, Any] = read_json(self.directory / "manifest.json", *DESCRIBED)
         if split not in self.manifest["splits"]:
             raise TokensError(
                 f"no split {split!r}", str(directory), f"choose one of {', '.join(self.manifest['splits'])}"

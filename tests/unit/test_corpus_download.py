@@ -150,6 +150,14 @@ class Handler(BaseHTTPRequestHandler):
         self.server.release.wait(5)
         self.close_connection = True
 
+    def trickles(self, start, count):
+        self.reply(self.server.data[:1], length=len(self.server.data))
+        for _ in range(100):
+            self.wfile.write(self.server.data[:1])
+            if self.server.release.wait(0.05):
+                break
+        self.close_connection = True
+
     def log_message(self, *args):
         pass
 
@@ -210,6 +218,7 @@ def test_a_server_that_ignores_ranges_is_read_from_the_start(server, tmp_path):
         ("chatty", "more bytes than the file has"),
         ("missing", "HTTP status 404"),
         ("stalls", "Read timed out"),
+        ("trickles", "too slow"),
         ("nonsense", "has 'many' bytes instead of 3000000"),
         ("squared", "invalid literal"),
         ("endless", "Exceeds the limit"),

@@ -22,7 +22,7 @@ from lmu_scaling.corpus.decide import deduplicate
 from lmu_scaling.corpus.parts import filter_part
 from lmu_scaling.corpus.sources import fetch
 from lmu_scaling.corpus.split import SPLITS
-from lmu_scaling.errors import CorpusError, DiskFull, TokensError, UserError
+from lmu_scaling.errors import CorpusError, DiskFull, ResultsError, TokensError, UserError
 from lmu_scaling.runtime import read_json, sha256_file
 from lmu_scaling.tokens.inspect import inspect
 from lmu_scaling.tokens.manifest import write_manifest
@@ -80,6 +80,15 @@ def test_a_flipped_bit_a_missing_and_a_short_shard_are_noticed(shards):
         TokenStore(shards, "train")
     path.unlink()
     with pytest.raises(TokensError, match="is missing"):
+        TokenStore(shards, "train")
+
+
+@pytest.mark.parametrize("key", ["digest", "dtype", "vocab", "eot", "splits", "shards"])
+def test_a_manifest_that_lacks_what_training_needs_is_explained(shards, key):
+    path = shards / "manifest.json"
+    described = read_json(path)
+    path.write_text(json.dumps({name: value for name, value in described.items() if name != key}))
+    with pytest.raises(ResultsError, match=f"damaged: it has no {key}"):
         TokenStore(shards, "train")
 
 
