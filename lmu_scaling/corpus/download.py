@@ -62,8 +62,7 @@ def download(mirrors: list[str], target: Path, size: int, sha256: str, patience:
         failures = []
         for url in mirrors:
             try:
-                _from_mirror(url, partial, size, patience)
-                _verify(partial, sha256)
+                _deliver(url, partial, size, sha256, patience)
                 os.replace(partial, target)
                 return target
             except _MirrorFailed as failure:
@@ -110,6 +109,20 @@ def _verify(partial: Path, sha256: str) -> None:
     if found != sha256:
         partial.unlink()
         raise _MirrorFailed(f"wrong content: sha256 {found} instead of {sha256}")
+
+
+def _deliver(url: str, partial: Path, size: int, sha256: str, patience: Patience) -> None:
+    """The whole file from one mirror; what it went on from may be another's, and wrong, which is not its fault."""
+    inherited = partial.exists() and partial.stat().st_size > 0
+    _from_mirror(url, partial, size, patience)
+    try:
+        _verify(partial, sha256)
+    except _MirrorFailed as failure:
+        if not inherited:
+            raise
+        print(f"{urlsplit(url).hostname}: {failure}; it was begun elsewhere, so once more from the start", flush=True)
+        _from_mirror(url, partial, size, patience)
+        _verify(partial, sha256)
 
 
 def _from_mirror(url: str, partial: Path, size: int, patience: Patience) -> None:

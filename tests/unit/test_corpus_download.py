@@ -151,11 +151,16 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def trickles(self, start, count):
-        self.reply(self.server.data[:1], length=len(self.server.data))
-        for _ in range(100):
-            self.wfile.write(self.server.data[:1])
+        self.reply(b"", length=len(self.server.data))
+        for byte in self.server.data[:100]:
+            self.wfile.write(bytes([byte]))
             if self.server.release.wait(0.05):
                 break
+        self.close_connection = True
+
+    def poisons(self, start, count):
+        """Sends something else, and never all of it."""
+        self.reply(bytes(800_000) if not start else b"", 206 if start else 200, start, len(self.server.data) - start)
         self.close_connection = True
 
     def log_message(self, *args):
@@ -219,6 +224,7 @@ def test_a_server_that_ignores_ranges_is_read_from_the_start(server, tmp_path):
         ("missing", "HTTP status 404"),
         ("stalls", "Read timed out"),
         ("trickles", "too slow"),
+        ("poisons", "gave up after 3 attempts"),
         ("nonsense", "has 'many' bytes instead of 3000000"),
         ("squared", "invalid literal"),
         ("endless", "Exceeds the limit"),
