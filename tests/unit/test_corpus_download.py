@@ -151,6 +151,9 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def trickles(self, start, count):
+        """A byte now and then; a client that puts up with it is turned away in the end."""
+        if count > 2:
+            return self.missing(start, count)
         self.reply(b"", length=len(self.server.data))
         for byte in self.server.data[:100]:
             self.wfile.write(bytes([byte]))
