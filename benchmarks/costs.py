@@ -71,7 +71,7 @@ def steps_table(args: argparse.Namespace) -> Table:
         spec = experiment.model_spec(config, variant, sizes[len(sizes) // 2])
         shape = {"n": spec.context, "batch": config.training.batch, "clip": config.training.tuning.clip}
         shares = by_part(stepper(variant, spec.d, spec.vocab, OURS, **shape))
-        rows.append([variant, *(cell(share, better="lower", unit="%") if share else None for share in shares.values())])
+        rows.append([variant, *(cell(share, better="–", unit="%") if share else None for share in shares.values())])
     torch.set_num_threads(args.threads)
     note = f"Of the processor time of {STEPS} steps at size {sizes[len(sizes) // 2]}, one thread, by torch's profiler."
     return harness.table(
@@ -124,4 +124,4 @@ def _seconds(value: float) -> dict[str, Any]:
 
 
 def _share(part: float, whole: float) -> dict[str, Any]:
-    return cell(part / whole, better="lower", unit="%")
+    return cell(part / whole, better="–", unit="%")

@@ -17,7 +17,7 @@ import pandas as pd
 from benchmarks import data, harness, store
 from benchmarks.figures import POINTS, SLOPES
 from benchmarks.machine import options, settle
-from benchmarks.store import Table, cell
+from benchmarks.store import INTERVAL, Table, cell
 from benchmarks.workflow import dry_runs
 from lmu_scaling.analysis.complexity import complexity, slope
 from lmu_scaling.paper.style import LAYERS
@@ -34,8 +34,7 @@ def with_n(args: argparse.Namespace) -> list[Table]:
         complexity(settings, points, slopes, device="cpu", threads=1)
         measured, fitted = pd.read_csv(points), pd.read_csv(slopes)
     cost = [
-        [row.layer, row.n, cell(row.seconds, better="lower"), cell(row.bytes, better="lower")]
-        for row in measured.itertuples()
+        [row.layer, row.n, cell(row.seconds, better="–"), cell(row.bytes, better="–")] for row in measured.itertuples()
     ]
     exponents = [[_plain(value) for value in row] for row in fitted[COLUMNS].itertuples(index=False)]
     behind = [
@@ -54,8 +53,10 @@ def _exponents(measured: pd.DataFrame, fitted: pd.DataFrame, args: argparse.Name
         row: list[object] = [LAYERS[str(layer)][0]]
         for quantity, column, scale, unit in (("compute", "seconds", 1e3, " ms"), ("memory", "bytes", 1e-6, " MB")):
             law = of.loc[quantity]
-            row += [f"{law.slope:.2f} [{law.low:.2f}, {law.high:.2f}]", f"{law.expected:.2f}: {law.stated}"]
-            row += [cell(scale * float(longest.loc[layer, column]), better="lower", unit=unit)]  # type: ignore[index, arg-type]
+            better = "lower" if "lmu" in str(layer) else "–"
+            row += [cell(law.slope, law.low, law.high, better=better, unit=INTERVAL)]
+            row += [f"{law.expected:.2f}: {law.stated}"]
+            row += [cell(scale * float(longest.loc[layer, column]), better=better, unit=unit)]  # type: ignore[index, arg-type]
         rows.append(row)
     most = f"at n = {longest['n'].iloc[0]:,}"
     columns = ["layer", "time, exponent", "expected", f"time {most}", "memory, exponent", "expected", f"memory {most}"]

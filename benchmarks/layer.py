@@ -35,10 +35,11 @@ from benchmarks.layer_forms import (
 )
 from benchmarks.machine import CLOCKS, how, options, settle
 from benchmarks.peers import Peer
-from benchmarks.store import Cell, Table, cell
+from benchmarks.store import Cell, Table, aside, cell
 
 KERAS = "keras-lmu FFT layer + L + attention (TensorFlow)"
 KERAS_XLA = "the same keras-lmu form under XLA"
+OWN = (OURS, OURS_AGAIN, TORCH)
 BARS = {NAIVE: "layer_naive", KERAS: "layer_keras", CHANNEL: "layer_channel"}
 AT_A_TIME = {"forward": forward_only, "both": both_ways}
 Timings = dict[str, dict[str, harness.Timing]]  # by size, then by form
@@ -73,7 +74,10 @@ def keras_peers(size: str, args: argparse.Namespace) -> dict[str, Peer]:
 
 def speed_table(title: str, timings: Timings, args: argparse.Namespace) -> Table:
     names = list(next(iter(timings.values())))
-    rows = [[name, *(harness.rate(by[name], args.batch * args.n) for by in timings.values())] for name in names]
+    rows = []
+    for name in names:
+        rates = [harness.rate(by[name], args.batch * args.n) for by in timings.values()]
+        rows.append([name, *(rates if name in OWN else map(aside, rates))])
     versions = ", ".join(f"{name} {version}" for name, version in args.versions.items())
     notes = [f"Tokens per second; batch {args.batch}, n = {args.n}, float32, {how(args)}; freed memory is kept."]
     return harness.table(title, ["form", *timings], rows, notes + ([f"{versions}."] if versions else []), args.clock)
@@ -81,7 +85,7 @@ def speed_table(title: str, timings: Timings, args: argparse.Namespace) -> Table
 
 def ratio_table(title: str, timings: Timings, args: argparse.Namespace, note: str, judged: bool) -> Table:
     """Ours against each rival."""
-    rivals = [name for name in next(iter(timings.values())) if name not in (OURS, OURS_AGAIN, TORCH)]
+    rivals = [name for name in next(iter(timings.values())) if name not in OWN]
     rows: list[list[Any]] = []
     for rival in rivals:
         bar = BARS.get(rival, "") if judged else ""
@@ -112,7 +116,7 @@ def memory_table(args: argparse.Namespace) -> Table:
                     for a, key, bar in zip((peak, held), ("peak", "held"), bars, strict=True)
                 ]
             numbers = [cell(value, better="lower", unit=" kB") for value in (held, peak)]
-            rows.append([size, form, *numbers, *shares])
+            rows.append([size, form, *(numbers if form in OWN else map(aside, numbers)), *shares])
     columns = ["size", "form", "held per token", "peak per token", "peak / eager reduced", "held / eager reduced"]
     notes = [
         f"Growth of resident memory in a fresh process, batch {batch}: held between forward and backward, and the peak "
@@ -129,7 +133,7 @@ def generation_table(args: argparse.Namespace) -> Table:
         after, window = timings["late"], timings["window"]
         per_token = harness.Timing(tuple(value / 64 for value in after.seconds))
         against = harness.ratio(per_token, window, "generation" if size == "L" else "")
-        speeds = [harness.rate(timings["first"], 64), harness.rate(after, 64), harness.rate(window, 1)]
+        speeds = [harness.rate(timings["first"], 64), harness.rate(after, 64), aside(harness.rate(window, 1))]
         rows.append([size, *speeds, against, f"{state_bytes / 1e3:.0f} kB"])
     columns = ["size", "first 64 [tokens/s]", "after 2,048 [tokens/s]", "window again [tokens/s]", "ratio", "state"]
     notes = [

@@ -17,7 +17,7 @@ import torch
 
 from benchmarks import harness
 from benchmarks.machine import CLOCKS, how, options, settle
-from benchmarks.store import Table
+from benchmarks.store import Table, aside
 from benchmarks.surroundings import random_tokens
 from lmu_scaling.tokens.loader import Loader, Sampler
 from lmu_scaling.tokens.store import TokenStore
@@ -62,7 +62,7 @@ def table(args: argparse.Namespace, folder: Path) -> Table:
             "ours": ours(store, batch, n, count),
         }
         timings = harness.interleaved(runs, rounds=args.rounds, warm=1, clock=CLOCKS[args.clock])
-        speeds = [harness.rate(timings[name], count) for name in runs]
+        speeds = [aside(harness.rate(timings["nanogpt"], count)), harness.rate(timings["ours"], count)]
         rows.append([f"{batch} × {n}", *speeds, harness.ratio(timings["ours"], timings["nanogpt"])])
     columns = ["batch", "nanoGPT-style [batches/s]", "ours [batches/s]", "ours / nanoGPT-style"]
     notes = [f"{tokens / 1e6:.0f}M random tokens in {SHARDS} shards, in the page cache; {how(args)}."]

@@ -82,8 +82,8 @@ def summary(verdicts: dict[str, Verdict], declined: list[str]) -> str:
     if unsure:
         lines += ["", f"{unsure} of {len(verdicts)} bars were not measured, or not at every size: see the table."]
     if declined:
-        more = f"; and {len(declined) - SHOWN} more, marked ▼ below" if len(declined) > SHOWN else ""
-        lines += ["", f"Worse than when last stored: {'; '.join(declined[:SHOWN])}{more}."]
+        lines += ["", "Worse than when last stored:", "", *(f"* {entry}" for entry in declined[:SHOWN])]
+        lines += [f"* … and {len(declined) - SHOWN} more, marked ▼ below"] if len(declined) > SHOWN else []
     lines += ["", "| bar | limit | measured | verdict |", "|---|---|---|---|"]
     for entry in verdicts.values():
         values = ", ".join(amount(value, entry.bar.unit) for value in entry.values) or "–"
@@ -171,19 +171,25 @@ def show(value: Any) -> str:
 
 
 def show_cell(entry: Cell) -> str:
+    if entry["unit"] == store.INTERVAL:
+        return f"{entry['value']:.2f} [{entry['low']:.2f}, {entry['high']:.2f}]" + _was(entry)
     text = amount(entry["value"], entry["unit"])
     half = (entry["high"] - entry["low"]) / 2
     if half > 0 and entry["value"]:
         share = half / abs(entry["value"])
         text += f" ± {share:.0%}" if share >= 0.005 else " ± <1%"
     text += " ✗" if verdict(entry) is False else ""
-    return text + (f" ▼ was {amount(entry['was'], entry['unit'])}" if "was" in entry else "")
+    return text + _was(entry)
+
+
+def _was(entry: Cell) -> str:
+    return f" ▼ was {amount(entry['was'], entry['unit'])}" if "was" in entry else ""
 
 
 def amount(value: float, unit: str) -> str:
     if unit == "%":
         return f"{100 * value:.3g}%"
-    return number(value) + unit
+    return number(value) + (unit if unit != store.INTERVAL else "")
 
 
 def number(value: float) -> str:

@@ -16,7 +16,7 @@ import torch
 from benchmarks import harness
 from benchmarks.machine import CLOCKS, how
 from benchmarks.step_forms import OURS, PLAIN, stepper
-from benchmarks.store import Table, cell
+from benchmarks.store import Table, aside, cell
 from lmu_scaling import experiment
 from lmu_scaling.config import load
 
@@ -47,10 +47,10 @@ def table(args: argparse.Namespace) -> Table:
         timings = measure(config, variant, size, args)
         for kind, timing in timings.items():
             total[kind] = [sum_ + steps * seconds for sum_, seconds in zip(total[kind], timing.seconds, strict=True)]
-        times = [harness.seconds(timings[kind], 1e3, " ms") for kind in (PLAIN, OURS)]
+        times = [aside(harness.seconds(timings[PLAIN], 1e3, " ms")), harness.seconds(timings[OURS], 1e3, " ms")]
         rows.append([variant, size, f"{steps:,}", *times, _share(timings[OURS], timings[PLAIN])])
     whole = {kind: harness.Timing(tuple(seconds)) for kind, seconds in total.items()}
-    times = [harness.seconds(whole[kind]) for kind in (PLAIN, OURS)]
+    times = [aside(harness.seconds(whole[PLAIN])), harness.seconds(whole[OURS])]
     rows.append(["all", "all", f"{weights(config).total():,}", *times, _share(whole[OURS], whole[PLAIN], "stage")])
     columns = ["variant", "size", "steps", "plain eager", "ours", "ours / plain eager, time"]
     torch.set_num_threads(args.threads)

@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks import gpt2_peer, harness, stage, surroundings
 from benchmarks.machine import CLOCKS, how, options, settle, sgemm_peak
 from benchmarks.step_forms import BATCH, OURS, PLAIN, WIDTHS, N, loss_call, stepper
-from benchmarks.store import Cell, Table, cell
+from benchmarks.store import Cell, Table, aside, cell
 from lmu_scaling.counting import count
 from lmu_scaling.models import resolve, variants
 
@@ -80,7 +80,7 @@ def steps_table(title: str, args: argparse.Namespace, chosen: list[Case], note: 
     for case in chosen:
         timings = measure(case, args)
         row: list[Any] = [*case[:2], str(case[2])]
-        row += [harness.rate(timings[kind], BATCH * N) for kind in (PLAIN, OURS)]
+        row += [aside(harness.rate(timings[PLAIN], BATCH * N)), harness.rate(timings[OURS], BATCH * N)]
         row += [harness.ratio(timings[OURS], timings[PLAIN], JUDGED.get(case, "") if kept else "")]
         if kept:
             row += [share_of_peak(case, timings[OURS], args)]
@@ -104,9 +104,10 @@ def loss_table(args: argparse.Namespace) -> Table:
         settings = {"d": d, "vocab": vocab, "tokens": tokens}
         peak = {k: harness.peak_memory("benchmarks.step_forms:loss_probe", kind=k, **settings)["peak"] for k in runs}
         bars = ("loss_speed", "loss_memory") if size == "S" else ("", "")
-        row: list[Any] = [f"d = {d}", *(harness.rate(timing[kind], tokens) for kind in runs)]
+        row: list[Any] = [f"d = {d}", aside(harness.rate(timing[PLAIN], tokens)), harness.rate(timing[OURS], tokens)]
         row += [harness.ratio(timing[OURS], timing[PLAIN], bars[0])]
-        row += [cell(peak[kind] / 1e6, better="lower", unit=" MB") for kind in runs]
+        peaks = {kind: cell(peak[kind] / 1e6, better="lower", unit=" MB") for kind in runs}
+        row += [aside(peaks[PLAIN]), peaks[OURS]]
         rows.append([*row, cell(peak[OURS] / peak[PLAIN], better="lower", unit="×", bar=bars[1])])
     columns = ["width", "full logits [tokens/s]", "ours [tokens/s]", "ours / full logits"]
     columns += ["full logits, peak", "ours, peak", "peak / full logits"]

@@ -19,7 +19,9 @@ RESULTS = HERE / "results.json"
 QUICK = HERE / ".cache" / "quick.json"
 LEAST_SPREAD = 0.03  # a change below 3 % is no news, however steady the rounds were
 SINGLE_SPREAD = 0.10  # of a number that was measured once
-COMPARABLE = ("processor", "cores", "threads", "clock")
+ALIKE = 0.10  # machines whose sgemm and FFT differ by more are not the same, whatever they call themselves
+
+INTERVAL = "[]"  # the unit of a number that is shown with the ends of its interval
 
 Cell = dict[str, Any]
 Table = dict[str, Any]
@@ -28,10 +30,15 @@ Table = dict[str, Any]
 def cell(
     value: float, low: float | None = None, high: float | None = None, *, better: str, unit: str = "", bar: str = ""
 ) -> Cell:
-    """A measured number with its quartiles; `better` is "higher" or "lower", `bar` a name in bars.py."""
-    assert better in ("higher", "lower")
+    """A measured number with its quartiles; `better` is "higher", "lower" or "–", `bar` a name in bars.py."""
+    assert better in ("higher", "lower", "–")
     ends = {"low": value if low is None else low, "high": value if high is None else high}
     return {"value": value, **ends, "better": better, "unit": unit, "bar": bar}
+
+
+def aside(entry: Cell) -> Cell:
+    """A number that is shown for comparison, a rival's or a share: it gets neither better nor worse."""
+    return entry | {"better": "–"}
 
 
 def is_cell(entry: Any) -> bool:
@@ -78,17 +85,20 @@ def cells(table: Table) -> dict[tuple[str, ...], Cell]:
 def mark(table: Table, before: list[Table]) -> None:
     """Give cells that got worse the value they had.
 
-    Only numbers of one kind of machine are compared, and only ratios if other work shared it.
+    Ratios are compared if they were measured in the same way; other numbers only on the same kind of machine, which
+    nobody else used.
     """
     for old in before:
-        if old["title"] == table["title"] and _same_conditions(old, table):
-            known, quiet = cells(old), _is_quiet(old) and _is_quiet(table)
+        if old["title"] == table["title"] and _measured_alike(old, table):
+            known, same = cells(old), _is_quiet(old) and _is_quiet(table) and _same_machine(old, table)
             for key, entry in cells(table).items():
-                if key in known and (quiet or entry["unit"] == "×") and got_worse(entry, known[key]):
+                if key in known and (same or entry["unit"] == "×") and got_worse(entry, known[key]):
                     entry["was"] = known[key]["value"]
 
 
 def got_worse(new: Cell, old: Cell) -> bool:
+    if new["better"] == "–":
+        return False
     measured = max(new["high"] - new["low"], old["high"] - old["low"])
     least = LEAST_SPREAD if measured else SINGLE_SPREAD
     spread = max(measured, least * abs(old["value"]))
@@ -96,9 +106,20 @@ def got_worse(new: Cell, old: Cell) -> bool:
     return loss > spread
 
 
-def _same_conditions(old: Table, new: Table) -> bool:
-    return all((old.get("machine") or {}).get(key) == (new.get("machine") or {}).get(key) for key in COMPARABLE)
+def _measured_alike(old: Table, new: Table) -> bool:
+    return all(_fact(old, key) == _fact(new, key) for key in ("threads", "clock"))
+
+
+def _same_machine(old: Table, new: Table) -> bool:
+    if any(_fact(old, key) != _fact(new, key) for key in ("processor", "cores")):
+        return False
+    peaks = [(_fact(old, key), _fact(new, key)) for key in ("sgemm_gflops", "fft_gflops")]
+    return all(abs(a - b) <= ALIKE * max(a, b) for a, b in peaks if a and b)
+
+
+def _fact(table: Table, key: str) -> Any:
+    return (table.get("machine") or {}).get(key)
 
 
 def _is_quiet(table: Table) -> bool:
-    return (table.get("machine") or {}).get("load", 0) < QUIET
+    return (_fact(table, "load") or 0) < QUIET

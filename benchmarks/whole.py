@@ -62,7 +62,7 @@ def by(key: str, found: pd.DataFrame) -> list[list[Any]]:
                 name,
                 len(group),
                 cell(seconds, better="lower", unit=" s"),
-                cell(seconds / total, better="lower", unit="%"),
+                cell(seconds / total, better="–", unit="%"),
                 cell(group["seconds"].max(), better="lower", unit=" s"),
                 None if group["cpu"].isna().all() else cell(group["cpu"].sum(), better="lower", unit=" s"),
                 None if group["rss"].isna().all() else cell(group["rss"].max(), better="lower", unit=" MB"),

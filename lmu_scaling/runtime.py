@@ -120,7 +120,7 @@ def sha256_file(path: str | Path, chunk: int = 1 << 20) -> str:
 def keep_freed_memory() -> None:
     """Large buffers are reused, not mapped anew in every pass: a training loop asks for the same ones again."""
     _mallopt(-4, 0)  # M_MMAP_MAX: no separate mappings
-    _mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD: nothing is given back
+    _mallopt(-1, -1)  # M_TRIM_THRESHOLD: nothing is given back; the largest positive value is only 2 GiB
 
 
 def share_freed_memory() -> None:

@@ -103,7 +103,7 @@ class LMU(Layer):
         m_bqd, state = self.memory.step(x_bd, state)
         with full_precision(x_bd):
             L_kq, bias_k = self.L.to(m_bqd.dtype).flatten(0, 1), self.bias.to(m_bqd.dtype).flatten()
-            y_bkd = L_kq @ m_bqd + bias_k[:, None]
+            y_bkd = torch.baddbmm(bias_k[:, None], L_kq.expand(len(m_bqd), -1, -1), m_bqd)
             return attend_tokens(y_bkd, self.p.to(m_bqd.dtype), self.scale), state
 
 

@@ -266,7 +266,8 @@ class LegendreMemory(nn.Module):
         old_bqd = state.m_bqd
         A_qq, B_q1 = (self.system.tensor(name, 0, old_bqd.dtype, old_bqd.device) for name in "AB")
         with full_precision(old_bqd):
-            m_bqd = A_qq @ old_bqd + B_q1 * x_bd.to(old_bqd.dtype)[:, None]
+            arriving_bqd = B_q1 * x_bd.to(old_bqd.dtype)[:, None]
+            m_bqd = torch.baddbmm(arriving_bqd, A_qq.expand(len(old_bqd), -1, -1), old_bqd)
         return m_bqd, MemoryState(m_bqd)
 
     def _recurrent(self, x_bdn: Tensor, L_kq: Tensor | None) -> Tensor:

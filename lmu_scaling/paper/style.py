@@ -139,7 +139,7 @@ class Look:
     def footer(self) -> str:
         experiment = f"experiment {self.experiment}" if self.experiment else ""
         corpus = f"corpus {self.corpus.replace('_', ' ')}" if self.corpus else ""
-        budget = f"{si(self.tokens)} tokens per run" if self.tokens else ""
+        budget = f"main budget {si(self.tokens)} tokens" if self.tokens else ""
         return "  ·  ".join(part for part in (experiment, corpus, budget) if part)
 
     def figure(self, columns: int, height: float, narrow_height: float | None = None) -> Figure:

@@ -80,7 +80,7 @@ def test_what_all_machines_have_in_common_is_said_once(tmp_path):
     for section, threads in (("loader", 1), ("analysis", 2)):
         store.merge(section, [table(1.0, threads=threads), table(2.0, title="U", threads=threads)], "", results)
     text = report.build(results, tmp_path / "page.md")
-    assert text.count("Machine: p, 2 cores, wall seconds, load 0.5.") == 1
+    assert text.count("Machine: p, 2 cores, wall seconds, load 0.5, sgemm 100 GFLOP/s.") == 1
     assert text.count("threads: 1") == text.count("threads: 2") == 1
 
 
@@ -106,9 +106,10 @@ def test_a_ratio_is_taken_round_by_round():
 
 
 # ------------------------------------------------------------------------------------------- one file, many sections
-def table(value, low=None, high=None, title="T", better="higher", threads=1, load=0.5, **more):
+def table(value, low=None, high=None, title="T", better="higher", threads=1, load=0.5, sgemm=100.0, **more):
     rows = [["a", cell(value, low, high, better=better, **more)]]
     conditions = {"processor": "p", "cores": 2, "threads": threads, "clock": "wall", "load": load}
+    conditions |= {"sgemm_gflops": sgemm}
     return {"title": title, "columns": ["what", "x"], "rows": rows, "notes": [], "machine": conditions}
 
 
@@ -140,6 +141,9 @@ def test_a_section_is_replaced_and_the_others_stay(tmp_path):
         ({"value": 100.0, "load": 5.0}, {"value": 50.0}, None),  # a busy machine: ratios only
         ({"value": 100.0, "load": 5.0}, {"value": 50.0, "unit": "×"}, 100.0),
         ({"value": 100.0, "threads": 2}, {"value": 50.0}, None),  # other conditions are not compared
+        ({"value": 100.0, "sgemm": 120.0}, {"value": 50.0}, None),  # another machine of the same name: ratios only
+        ({"value": 100.0, "sgemm": 120.0}, {"value": 50.0, "unit": "×"}, 100.0),
+        ({"value": 100.0, "sgemm": 105.0}, {"value": 50.0}, 100.0),
         ({"value": 100.0, "title": "U"}, {"value": 50.0}, None),
     ],
 )

