@@ -1,6 +1,6 @@
 """`make bench`: every benchmark in turn, then docs/performance.md. `make bench-quick`: a taste of each in minutes.
 
-    python -m benchmarks                          # about an hour on two cores, the machine otherwise idle
+    python -m benchmarks                          # 25 to 60 minutes on two cores, the machine otherwise idle
     python -m benchmarks --quick                  # under five minutes; kept apart, in benchmarks/.cache/
     python -m benchmarks --only layer step        # some sections, then the page
     python -m benchmarks --results results/sotu   # the finished run whose time is told by stage
