@@ -192,8 +192,9 @@ def costs(seen: Seen) -> Table:
             ]
         )
     notes = [
-        "The first five rows are single steps, each by itself, on a quarter of the archive. sha256 runs four times "
-        "over the ids: shard, stream, and the manifests of the jobs that write and read a part."
+        "The first five rows are single steps, each by itself, on a quarter of the archive. sha256 runs five times "
+        "over the ids: shard, shard and stream when they are merged, and the manifests of the jobs that write and read "
+        "a part."
     ]
     return harness.table("fastokens: CPU time per megabyte of text", ["step", "time"], rows, notes, "cpu")
 
