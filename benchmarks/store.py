@@ -75,7 +75,7 @@ def cells(table: Table) -> dict[tuple[str, ...], Cell]:
     """Measured cells by the words of their row and the name of their column."""
     found = {}
     for row in table["rows"]:
-        label = tuple(str(entry) for entry in row if not is_cell(entry))
+        label = tuple(str(entry) for entry in row if entry is not None and not is_cell(entry))
         found |= {
             (*label, column): entry for column, entry in zip(table["columns"], row, strict=True) if is_cell(entry)
         }
