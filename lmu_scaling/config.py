@@ -240,9 +240,6 @@ def _name_problems(raw: dict[str, Any]) -> Iterator[str]:
     names = [_get(size, "name") for size in _list(raw, "models", "sizes")]
     for name in sorted({str(n) for n in names if names.count(n) > 1}):
         yield f"models.sizes: the name {name!r} is used more than once"
-    lengths = _list(raw, "analysis", "complexity", "lengths")
-    for length in sorted({str(n) for n in lengths if lengths.count(n) > 1}):
-        yield f"analysis.complexity.lengths: {length} is there more than once"
     for i, budget in enumerate(_list(raw, "training", "budgets")):
         for name in _list(budget, "sizes"):
             if name not in names:
@@ -257,6 +254,7 @@ def _repeated(raw: dict[str, Any]) -> Iterator[str]:
         "models.variants": _get(raw, "models", "variants"),
         "training.seeds": _get(training, "seeds"),
         "training.tuning.learning_rates": _get(training, "tuning", "learning_rates"),
+        "analysis.complexity.lengths": _get(raw, "analysis", "complexity", "lengths"),
     }
     for i, budget in enumerate(_list(training, "budgets")):
         for key in ("variants", "multiples", "sizes", "seeds"):

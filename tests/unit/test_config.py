@@ -66,6 +66,17 @@ def test_five_different_mistakes_are_all_reported_at_once() -> None:
     assert "models.variants: unknown variant 'transfomer' (did you mean 'transformer'?)" in message
 
 
+def refused(path: tuple, value: object) -> ConfigError:
+    broken = copy.deepcopy(raw())
+    section: Any = broken
+    for key in path[:-1]:
+        section = section[key]
+    section[path[-1]] = value
+    with pytest.raises(ConfigError) as caught:
+        validate(broken)
+    return caught.value
+
+
 @pytest.mark.parametrize(
     ("path", "value", "expected"),
     [
@@ -83,21 +94,14 @@ def test_five_different_mistakes_are_all_reported_at_once() -> None:
         (("training", "optimiser", "beta2"), 1.0, "training.optimiser.beta2: input should be less than 1"),
         (("training", "budgets"), [{"variants": ["lmu"], "multiples": [2], "seeds": [-1]}], "budgets.0.seeds.0"),
         (("training", "seeds"), [2**64], "training.seeds.0: input should be less than"),
-        (("analysis", "complexity", "lengths"), [64, 64, 64, 128], "lengths: 64 is there more than once"),
+        (("analysis", "complexity", "lengths"), [64, 64, 64, 128], "lengths: 64 stands there more than once"),
         (("analysis", "confidence"), 0.9999, "intervals of 0.9999 need at least 20,000 draws (got 2,000)"),
         (("models", "variants"), 5, "models.variants: input should be a valid list"),
         (("plan", "accelerators", 0, "utilisation"), 0.0, "utilisation: input should be greater than 0"),
     ],
 )
 def test_a_mistake_is_explained_with_its_path(path: tuple[str | int, ...], value: object, expected: str) -> None:
-    broken = copy.deepcopy(raw())
-    section: Any = broken
-    for key in path[:-1]:
-        section = section[key]
-    section[path[-1]] = value
-    with pytest.raises(ConfigError) as caught:
-        validate(broken)
-    assert expected in str(caught.value)
+    assert expected in str(refused(path, value))
 
 
 def test_a_variant_of_a_budget_alone_must_be_buildable_too() -> None:
@@ -274,14 +278,3 @@ def test_a_folder_or_nothing_in_place_of_a_configuration_is_explained(tmp_path: 
     for path in (tmp_path, tmp_path / "absent.yaml"):
         with pytest.raises(ConfigError, match="cannot be read"):
             load(path)
-
-
-def refused(path: tuple, value: object) -> ConfigError:
-    broken = copy.deepcopy(raw())
-    section: Any = broken
-    for key in path[:-1]:
-        section = section[key]
-    section[path[-1]] = value
-    with pytest.raises(ConfigError) as caught:
-        validate(broken)
-    return caught.value
