@@ -9,14 +9,15 @@ CORES  ?= all
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -qq
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: help run test lint format unit smoke slurm plan audit bench bench-quick lock schema clean
+.PHONY: help run test lint format unit smoke slurm plan audit bench bench-quick proofs lock schema clean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
 	@echo "make plan         what the experiment will cost, before it runs"
 	@echo "make audit        verify every checksum and recompute a sample"
-	@echo "make bench        all benchmarks -> docs/performance.md, benchmarks/results.json (35 to 75 min, machine else idle)"
-	@echo "make bench-quick  a taste of each in under 5 minutes -> benchmarks/.cache/quick.md"
+	@echo "make bench        all benchmarks -> docs/performance.md, benchmarks/results.json (35 to 75 min, idle machine)"
+	@echo "make bench-quick  a short form of each in under 5 minutes -> benchmarks/.cache/quick.md"
+	@echo "make proofs       kill storm, coverage of intervals, mutation of protections (35 min on two cores)"
 	@echo "make lint format  check, or repair, the style of the code"
 	@echo "make slurm        the workflow on a throw-away SLURM cluster (needs Debian's SLURM packages)"
 	@echo "make lock         resolve dependencies anew -> requirements.lock, envs/*.yaml"
@@ -24,7 +25,7 @@ help:
 
 run: $(VENV)/.runtime
 	@snakemake --cores $(CORES) --quiet host reason rules
-	@python -m lmu_scaling where-to-look
+	@python -m lmu_scaling summary
 
 plan audit: $(VENV)/.runtime
 	@snakemake --cores 1 $@
@@ -71,12 +72,17 @@ format: $(VENV)/.dev
 	ruff check --fix -q . ; ruff format -q . ; snakefmt Snakefile workflow/rules
 
 # ---- upkeep -----------------------------------------------------------------------------------------------------
-# the default experiment is one of the things whose time is told; if it is finished, `run` has nothing to do
+# the benchmarks also report where the time of the default experiment went; if it is finished, `run` does nothing
 bench: $(VENV)/.dev run
 	python -m benchmarks
 
 bench-quick: $(VENV)/.dev
 	python -m benchmarks --quick
+
+proofs: $(VENV)/.dev
+	python -m tests.proofs.kill
+	python -m tests.proofs.coverage --out docs/coverage.md
+	python -m tests.proofs.protections --jobs 2
 
 schema: $(VENV)/.runtime
 	python -m lmu_scaling schema

@@ -1,73 +1,54 @@
-"""`make bench`: every benchmark in turn, then docs/performance.md. `make bench-quick`: a taste of each in minutes.
+"""Measure every section in turn, then write docs/performance.md.
 
-    python -m benchmarks                          # 25 to 60 minutes on two cores, the machine otherwise idle
-    python -m benchmarks --quick                  # under five minutes; kept apart, in benchmarks/.cache/
-    python -m benchmarks --only layer step        # some sections, then the page
-    python -m benchmarks --results results/sotu   # the finished run whose time is told by stage
+    python -m benchmarks                        # 25 to 60 minutes on two cores, the machine otherwise idle
+    python -m benchmarks --quick                # under five minutes; kept apart, in benchmarks/.cache/
+    python -m benchmarks --only layer step      # some sections, then the page
 
-Each section is a process of its own and merges itself into benchmarks/results.json. Threads and clock are decided once,
-before the benchmarks themselves raise the load.
+Each section is a process of its own and merges its tables into benchmarks/results.json. Threads and clock are decided
+once, before the benchmarks themselves raise the load.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 
-from benchmarks import machine
+from benchmarks import harness
+from benchmarks.report import SECTIONS
 from lmu_scaling.runtime import duration
 
-ROOT = Path(__file__).resolve().parents[1]
-PATIENCE = 180.0  # seconds for the load of what ran before (`make run`) to fade
-ARCHIVE = "benchmarks/.cache/owt2.jsonl.zst.tar"
-MEASURED = ("layer", "step", "loader", "analysis", "workflow", "growth", "whole")  # these share options
-BEFORE_GROWTH = (  # the growth with the corpus is read from `data`
-    ("make_owt2", "--megabytes", "420", "--out", ARCHIVE),
-    ("data", "--archive", ARCHIVE),
-    ("duplicates", "--scratch", "benchmarks/.cache"),
-    ("coverage", "--out", "docs/coverage.md"),
-)
-QUICK_ARCHIVE = "benchmarks/.cache/quick.jsonl.zst.tar"
-QUICK_BEFORE_GROWTH = (
-    ("make_owt2", "--megabytes", "40", "--out", QUICK_ARCHIVE),
-    ("data", "--quick", "--archive", QUICK_ARCHIVE),
-)
+MAX_WAIT = 180.0  # [s] for the load of earlier work (`make run`) to fade
 
 
-def commands(quick: bool, shared: list[str], only: list[str], results: Path | None) -> list[list[str]]:
-    """Module and arguments of each process, in order."""
-    found: list[list[str]] = []
-    for name in MEASURED:
-        if name == "growth":
-            found += [list(entry) for entry in (QUICK_BEFORE_GROWTH if quick else BEFORE_GROWTH)]
-        place = ["--results", str(results)] if name == "whole" and results else []
-        found.append([name, *shared, *(["--quick"] if quick else []), *place])
-    wanted = {*only, *(["make_owt2"] if "data" in only else [])}
-    return [entry for entry in found if not only or entry[0] in wanted]
+def commands(args: argparse.Namespace) -> list[list[str]]:
+    """Module and arguments of each process, in order: growth reads what data has stored."""
+    shared = ["--threads", str(args.threads), "--clock", args.clock, "--rounds", str(args.rounds)]
+    shared += ["--quick"] if args.quick else []
+    shared += [] if args.peers else ["--no-peers"]
+    shared += ["--results", str(args.results)] if args.results else []
+    return [[name, *shared] for name in SECTIONS if not args.only or name in args.only]
 
 
 def main() -> int:
-    parser = machine.options(__doc__)
-    parser.add_argument("--only", nargs="+", default=[], help="sections to measure; default: all")
-    parser.add_argument("--results", type=Path, default=None, help="a finished run; default: the newest")
+    parser = harness.options(__doc__)
+    parser.add_argument("--only", nargs="+", default=[], choices=list(SECTIONS), help="sections to measure")
     args = parser.parse_args()
-    machine.wait_for_quiet(0 if args.quick else PATIENCE)
-    threads, clock = machine.threads_and_clock(args)
-    shared = ["--threads", str(threads), "--clock", clock, "--rounds", str(args.rounds)]
-    environment = os.environ | {"BENCHMARKS_LOAD": str(machine.load())}
-    print(f"load {machine.load():g}: {threads} thread(s), {clock} seconds", flush=True)
+    harness.wait_for_quiet(0 if args.quick else MAX_WAIT)
+    args.threads, args.clock = harness.threads_and_clock(args)
+    environment = os.environ | {"BENCHMARKS_LOAD": str(harness.load())}
+    print(f"load {harness.load():g}: {args.threads} thread(s), {args.clock} seconds", flush=True)
     failed, begun = [], time.monotonic()
-    for module, *arguments in commands(args.quick, shared, args.only, args.results):
+    for module, *arguments in commands(args):
         start = time.monotonic()
         print(f"== {module} {' '.join(arguments)}", flush=True)
         command = [sys.executable, "-m", f"benchmarks.{module}", *arguments]
-        failed += [module] if subprocess.run(command, cwd=ROOT, env=environment).returncode else []
+        failed += [module] if subprocess.run(command, cwd=harness.ROOT, env=environment).returncode else []
         print(f"== {module}: {duration(time.monotonic() - start)}", flush=True)
     page = [sys.executable, "-m", "benchmarks.report", *(["--quick"] if args.quick else [])]
-    subprocess.run(page, cwd=ROOT, check=True)
+    subprocess.run(page, cwd=harness.ROOT, check=True)
     print(f"all in {duration(time.monotonic() - begun)}" + (f"; failed: {', '.join(failed)}" if failed else ""))
     return int(bool(failed))
 

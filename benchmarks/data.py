@@ -1,17 +1,16 @@
-"""Stages corpus and tokens against the bare tokenizer and against the usual recipe, in one interleaved run.
+"""Stages corpus and tokens against the tokenizer alone and against the usual recipe, in one interleaved run.
 
-    python -m benchmarks.make_owt2 --megabytes 420 --out benchmarks/.cache/owt2.jsonl.zst.tar
-    python -m benchmarks.data --archive benchmarks/.cache/owt2.jsonl.zst.tar
+    python -m benchmarks.data            # on a synthetic OpenWebText2 of 420 MB, made first (owt2.py)
+    python -m benchmarks.data --quick    # 40 MB, one round
 
-What is measured is in data_processes.py. Throughput is in bytes of text. Ratios are made of CPU seconds: on a shared
-machine they are steadier than wall time. "Start-up apart": without what every job pays once (imports, tokenizers),
-which the difference between a large and a small corpus does not contain.
+The measured processes are in data_jobs.py. Throughput is in bytes of text. Ratios are of CPU seconds, which vary less
+than wall time on a shared machine. "Start-up apart": without the fixed cost of a job (imports, tokenizers), which
+cancels in the difference between a large and a small corpus.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import shutil
 import statistics
@@ -20,23 +19,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import harness
-from benchmarks.data_processes import Facts, bare, fetch, first_members, pieces, stages, usual
-from benchmarks.store import Cell, Table, cell, is_cell
+from benchmarks import harness, owt2
+from benchmarks.data_jobs import Facts, alone, fetch, first_members, stages, usual_recipe
+from benchmarks.store import CACHE, Cell, Table, cell
 from lmu_scaling.config import load
 
 ENGINES = ("tiktoken", "fastokens")
 USUAL = "`datasets.map` + tiktoken + memmap"
 EACH = "Corpus and tokens: each measurement"
-SIZES = {"small": 0.04, "middle": 0.24}  # shares of the archive; the usual recipe, which is slow, gets the middle one
-# Wall times are worth showing only if nobody else computes; the load counts this benchmark's own last minute too.
-CALM = 1.0
+SIZES = {"small": 0.04, "middle": 0.24}  # shares of the archive; the usual recipe is slow and gets the middle one
+QUIET = 1.0  # wall times are shown only below this load plus the number of our own processes
 Key = tuple[str, str, int]  # kind, engine, processes
 Seen = dict[Key, list[Facts]]
 
 
-def measure(archive: Path, scratch: Path, repeats: int) -> Seen:
-    """Everything in turns, as often as asked."""
+def run_all(archive: Path, scratch: Path, rounds: int) -> Seen:
+    """Everything in turns, `rounds` times."""
     whole = fetch(archive, scratch)
     sources = {name: first_members(whole, share, scratch / f"{name}.json") for name, share in SIZES.items()}
     sources["stages"] = whole
@@ -50,15 +48,17 @@ def measure(archive: Path, scratch: Path, repeats: int) -> Seen:
         shutil.rmtree(scratch / "stages", ignore_errors=True)
         note(kind, engine, parts, stages(sources[kind], scratch / "stages", engine, parts))
 
-    text_bytes = bare(sources["middle"], "fastokens", 1)["bytes"]
-    for _ in range(repeats):
+    text_bytes = alone("bare", sources["middle"], "fastokens")["bytes"]
+    for _ in range(rounds):
         for engine in ENGINES:
-            note("bare", engine, 1, bare(whole, engine, 1))
+            facts = alone("bare", whole, engine)
+            del facts["rss"]  # it holds all texts
+            note("bare", engine, 1, facts)
             for kind, parts in (("stages", 1), ("small", 1), ("stages", 2), ("small", 2), ("middle", 1)):
                 staged(kind, engine, parts)
         shutil.rmtree(scratch / "usual", ignore_errors=True)
-        note("usual", "tiktoken", 1, usual(sources["middle"], scratch / "usual", 1) | {"bytes": text_bytes})
-        note("pieces", "fastokens", 1, pieces(sources["middle"], "fastokens"))
+        note("usual", "tiktoken", 1, usual_recipe(sources["middle"], scratch / "usual") | {"bytes": text_bytes})
+        note("pieces", "fastokens", 1, alone("pieces", sources["middle"], "fastokens"))
     digests = {f["digest"] for engine in ENGINES for parts in (1, 2) for f in seen["stages", engine, parts]}
     assert len(digests) == 1, "neither the number of workers nor the engine may change the shards"
     return seen
@@ -84,7 +84,7 @@ def over_repeats(function: Callable[..., float], *groups: list[Facts], **words: 
 
 
 def paper_engine() -> str:
-    """The engine of the preset `paper`: the one that a corpus of the recipe's size would be read with."""
+    """The engine of the preset `paper`."""
     preset = harness.ROOT / "workflow" / "presets" / "paper.yaml"
     return load(harness.ROOT / "config.yaml", preset).tokens.engine
 
@@ -96,21 +96,21 @@ def column(seen: Seen, engine: str) -> dict[tuple[str, str], Cell | None]:
         for kind, processes in (("stages", 1), ("stages", 2), ("small", 1), ("small", 2), ("bare", 1))
     )
     recipe = seen["usual", "tiktoken", 1]
-    calm = all(f["load"] < CALM + n for group, n in ((one, 1), (two, 2)) for f in group)
+    quiet = all(f["load"] < QUIET + n for group, n in ((one, 1), (two, 2)) for f in group)
     peak, peak_small = (max(f["rss"] for f in group) for group in (one, small))
     times: dict[str, Any] = {"better": "higher", "unit": "×"}
     judged = "data_usual" if engine == paper_engine() else ""
     return {
         ("throughput of the stages, start-up apart", "the engine alone, texts in memory"): over_repeats(
-            lambda a, b, c: a["cpu"] / a["bytes"] / per_byte(b, c), alone, one, small, **times, bar="data_bare"
+            lambda a, b, c: a["cpu"] / a["bytes"] / per_byte(b, c), alone, one, small, **times, target="data_bare"
         ),
         ("the same, start-up included", "the engine alone, texts in memory"): over_repeats(speed, alone, one, **times),
-        ("throughput of the stages", USUAL): over_repeats(speed, recipe, one, **times, bar=judged),
+        ("throughput of the stages", USUAL): over_repeats(speed, recipe, one, **times, target=judged),
         ("the engine alone: the ceiling", USUAL): over_repeats(speed, recipe, alone, **times),
         ("two parts on two cores, wall time", "one part on one core; ideal: 2"): over_repeats(
             lambda a, b: speed(a, b, "wall"), one, two, **times
         )
-        if calm
+        if quiet
         else None,
         ("the same, longest chain of jobs in CPU seconds, start-up apart", "one part on one core; ideal: 2"): (
             over_repeats(
@@ -119,9 +119,11 @@ def column(seen: Seen, engine: str) -> dict[tuple[str, str], Cell | None]:
                 **times,
             )
         ),
-        ("peak memory of the largest process", "1 GB"): cell(peak / 1e9, better="lower", unit=" GB", bar="data_memory"),
+        ("peak memory of the largest process", "1 GB"): cell(
+            peak / 1e9, better="lower", unit=" GB", target="data_memory"
+        ),
         ("growth of that peak", "a twentieth of the corpus"): cell(
-            peak / peak_small - 1, better="lower", unit="%", bar="data_flat"
+            peak / peak_small - 1, better="lower", unit="%", target="data_flat"
         ),
         ("start-up of the four jobs of one part", "–"): over_repeats(
             lambda b, c: c["cpu"] - per_byte(b, c) * c["bytes"], one, small, better="lower", unit=" s"
@@ -133,13 +135,13 @@ def comparisons(seen: Seen) -> Table:
     columns = {engine: column(seen, engine) for engine in ENGINES}
     rows = [[*pair, *(columns[engine][pair] for engine in ENGINES)] for pair in columns[ENGINES[0]]]
     notes = [
-        f"CPU seconds on one core unless it says otherwise; medians of {len(seen['stages', 'tiktoken', 1])} repeats. "
+        f"CPU seconds on one core unless it says otherwise; medians of {len(seen['stages', 'tiktoken', 1])} rounds. "
         "Neither the number of processes nor the engine changed the shards' digest.",
-        "The recipe calls tiktoken too: with that engine no pipeline can be faster than bare tiktoken is. Against the "
-        f"recipe the bar is judged with {paper_engine()}, which the preset `paper` uses.",
+        "The recipe also calls tiktoken; with that engine no pipeline can be faster than tiktoken alone. The target "
+        f"against the recipe refers to {paper_engine()}, which the preset `paper` uses.",
     ]
     if any(entry is None for row in rows for entry in row):
-        notes.append("Wall time on two cores is left out: other work shared the machine.")
+        notes.append("Wall time on two cores is omitted: other work shared the machine.")
     return harness.table("Corpus and tokens: what against what", ["what", "against", *ENGINES], rows, notes, "cpu")
 
 
@@ -176,14 +178,14 @@ def each(seen: Seen) -> Table:
 
 
 def costs(seen: Seen) -> Table:
-    """Where a megabyte's time goes with the fast engine: the steps one by one, then the jobs as a whole."""
+    """CPU time per megabyte with the fast engine: single steps, then whole jobs."""
     alone = seen["pieces", "fastokens", 1]
     unit: dict[str, Any] = {"better": "lower", "unit": " ms"}
     rows: list[list[Any]] = [
         [name, over_repeats(lambda f, name=name: f["spent"][name] / f["bytes"] * 1e9, alone, **unit)]
         for name in alone[0]["spent"]
     ]
-    for job in ("filter", "tokenise", "manifest"):
+    for job in ("encode", "shard", "index"):
         whole, small = ([f | f["steps"] for f in seen[kind, "fastokens", 1]] for kind in ("stages", "small"))
         rows.append(
             [
@@ -192,68 +194,34 @@ def costs(seen: Seen) -> Table:
             ]
         )
     notes = [
-        "The first five rows are single steps, each by itself, on a quarter of the archive. sha256 runs five times "
-        "over the ids: shard, shard and stream when they are merged, and the manifests of the jobs that write and read "
-        "a part."
+        "The first five rows are single steps, each timed alone, on a quarter of the archive. sha256 runs five times "
+        "over the ids: for the shard, for shard and stream when they are merged, and for the manifests of the jobs "
+        "that write and read a part."
     ]
     return harness.table("fastokens: CPU time per megabyte of text", ["step", "time"], rows, notes, "cpu")
 
 
-def left(comparison: Table, cost: Table) -> str:
-    """What the slower share consists of."""
+def remaining(comparison: Table, cost: Table) -> str:
+    """What the lost share of the throughput consists of."""
     share = comparison["rows"][0][2 + ENGINES.index("fastokens")]["value"]
     spent = {row[0]: row[1]["value"] for row in cost["rows"]}
     engine, unavoidable = spent["engine"], spent["read and decompress (zstd)"] + spent["parse (JSON)"]
     return (
-        f"with fastokens the stages keep {share:.0%} of the bare engine's throughput. A megabyte costs the engine "
-        f"{engine:.1f} ms, decompression and JSON another {unavoidable:.1f} ms, so that more than "
-        f"{engine / (engine + unavoidable):.0%} is out of reach for anything that reads this format; the rest is "
-        "filters, hashes, checksums and files."
+        f"with fastokens the stages reach {share:.0%} of the throughput of the engine alone. A megabyte costs the "
+        f"engine {engine:.1f} ms, decompression and JSON another {unavoidable:.1f} ms, so that nothing that reads this "
+        f"format can reach more than {engine / (engine + unavoidable):.0%}. The rest is filters, hashes, checksums "
+        "and files."
     )
 
 
-# Growth --------------------------------------------------------------------------------------------------------------
-
-
-def growth(stored: list[Table]) -> list[list[Any]]:
-    """Exponents of CPU time and of memory against bytes of text, from what `each` has stored."""
-    table = next((table for table in stored if table["title"] == EACH), None)
-    found: list[list[Any]] = []
-    for engine in ENGINES if table else ():
-        assert table is not None
-        rows = {row[0]: row for row in table["rows"] if row[1] == engine and row[2] == 1}
-        chosen = [rows[KINDS[kind]] for kind in ("small", "middle", "stages")]
-        sizes = [float(row[3].removesuffix(" MB")) for row in chosen]
-        for what, place, ideal in (("CPU time", 4, 1), ("peak memory", 6, 0)):
-            values = [row[place]["value"] for row in chosen if is_cell(row[place])]
-            apart = exponent(sizes[1:], [v - fixed(sizes[:2], values[:2]) for v in values[1:]]) if ideal else None
-            spans = f"{sizes[0]:.0f} … {sizes[-1]:.0f} MB"
-            found.append([engine, what, spans, exponent(sizes, values), apart, ideal])
-    return found
-
-
-def exponent(sizes: list[float], values: list[float]) -> Cell:
-    """Log–log slope from the first to the last."""
-    slope = math.log(values[-1] / values[0]) / math.log(sizes[-1] / sizes[0])
-    return cell(slope, better="lower")
-
-
-def fixed(sizes: list[float], values: list[float]) -> float:
-    """What the line through two points costs at size zero."""
-    return values[0] - sizes[0] * (values[1] - values[0]) / (sizes[1] - sizes[0])
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--archive", type=Path, required=True)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="kept apart from the stored results")
-    args = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=args.archive.parent) as scratch:
-        seen = measure(args.archive.resolve(), Path(scratch).resolve(), 1 if args.quick else args.repeats)
+def measure(args: argparse.Namespace) -> harness.Section:
+    archive = CACHE / ("quick.jsonl.zst.tar" if args.quick else "owt2.jsonl.zst.tar")
+    owt2.make(archive, megabytes=40 if args.quick else 420, members=40, seed=0)
+    with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
+        seen = run_all(archive, Path(scratch), args.rounds)
     comparison, cost = comparisons(seen), costs(seen)
-    harness.publish("data", [comparison, each(seen), cost], left(comparison, cost), args.quick)
+    return [comparison, each(seen), cost], remaining(comparison, cost)
 
 
 if __name__ == "__main__":
-    main()
+    harness.run_section("data", measure, __doc__, rounds=3, quick=1)

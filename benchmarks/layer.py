@@ -1,12 +1,15 @@
-"""The LMU with implicit self-attention against its rivals: speed, memory, generation. `python -m benchmarks.layer`.
+"""The LMU layer with implicit self-attention against other ways to compute it: speed, memory, generation.
 
-    python -m benchmarks.layer                    # sizes S, M and L, with keras-lmu: about 12 minutes on two cores
-    python -m benchmarks.layer --quick            # size S only, few rounds, no keras-lmu
+    python -m benchmarks.layer            # sizes S, M and L, with keras-lmu: about 12 minutes on two cores
+    python -m benchmarks.layer --quick    # size S only, few rounds, no keras-lmu
 
-Sizes: S (d = 48, q = 100, q' = 10), M (96, 150, 15), L (204, 250, 25); n = 1024, theta = n.
+Sizes: S (d = 48, q = 100, q' = 10), M (96, 150, 15), L (204, 250, 25); n = 1024, theta = n. All forms have the same
+parameters (L, p; biases are zero) and give the same m [b, n, d]; the per-channel form gives M only. Each rival is as
+fast as its idea allows: time is innermost for the FFTs, one transform of x serves all rows, and tokens are contiguous
+before the small products of the attention (1.1 to 1.4 times faster than strided).
 
-Freed memory is kept for reuse on all sides, as a caching allocator does: otherwise the rivals, whose temporaries are
-larger, spend half their time on fresh pages, and we would be flattered. One table says what an ordinary process gives.
+Freed memory is kept for reuse on all sides, as a caching allocator does. Otherwise the rivals, whose temporaries are
+larger, would spend half their time on fresh pages. One table shows the ratios with the ordinary allocator.
 """
 
 from __future__ import annotations
@@ -16,196 +19,301 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.nn import functional as F
 
-from benchmarks import harness, keras_peer
-from benchmarks.figures import SPEED
-from benchmarks.layer_forms import (
-    CHANNEL,
-    EAGER,
-    INDUCTOR,
-    NAIVE,
-    OURS,
-    OURS_AGAIN,
-    SIZES,
-    TORCH,
-    both_ways,
-    forms,
-    forward_only,
-    inputs,
-)
-from benchmarks.machine import CLOCKS, how, options, settle
+from benchmarks import harness
+from benchmarks.harness import CLOCKS, conditions
 from benchmarks.peers import Peer
-from benchmarks.store import Cell, Table, aside, cell
+from benchmarks.report import SPEED
+from benchmarks.store import Cell, Table, cell, reference
+from lmu_scaling.models import fused, native, resolve
+from lmu_scaling.models.lmu import impulse
+from lmu_scaling.models.network import build
+from lmu_scaling.runtime import keep_freed_memory
 
+NAIVE = "naive torch: full M by FFT, then L, then attention"
+CHANNEL = "per-channel FFT, torch: full M only, no L, no attention"
+EAGER = "eager reduced order, torch: L·H by FFT, then attention"
+INDUCTOR = "time tiles + torch.compile"
+TORCH = "ours, torch only (no compiler)"
+OURS = "ours: compiled kernels"
+OURS_AGAIN = "ours: compiled kernels, recomputing"
 KERAS = "keras-lmu FFT layer + L + attention (TensorFlow)"
 KERAS_XLA = "the same keras-lmu form under XLA"
 OWN = (OURS, OURS_AGAIN, TORCH)
-BARS = {NAIVE: "layer_naive", KERAS: "layer_keras", CHANNEL: "layer_channel"}
-AT_A_TIME = {"forward": forward_only, "both": both_ways}
+TARGETS = {NAIVE: "layer_naive", KERAS: "layer_keras", CHANNEL: "layer_channel"}
+SIZES = {"S": (48, 100, 10), "M": (96, 150, 15), "L": (204, 250, 25)}  # d, q, q'
+BATCH, N, TILE = 2, 1024, 32
 Timings = dict[str, dict[str, harness.Timing]]  # by size, then by form
 
 
-def measure(args: argparse.Namespace, way: str, only: tuple[str, ...] = (), keras: bool = True) -> Timings:
-    """Seconds of each form at each size; `way` is "forward" or "both"."""
+# Forms ---------------------------------------------------------------------------------------------------------------
+
+
+def attend_literally(y_bnkd: Tensor, p_i: Tensor) -> Tensor:
+    """Eqs. 8–10 as printed: M' is formed."""
+    Q, K, V = F.gelu(y_bnkd).chunk(3, dim=2)
+    mixed_bnid = torch.softmax(Q @ K.transpose(-1, -2), dim=-1) @ V
+    return torch.einsum("i,bnid->bnd", p_i, mixed_bnid)
+
+
+def convolve(x_bnd: Tensor, filters_kn: Tensor) -> Tensor:
+    """[b, n, k, d] by FFT along contiguous time, with torch's own gradient."""
+    n = x_bnd.shape[1]
+    X_bdf = torch.fft.rfft(x_bnd.transpose(1, 2), n=2 * n)
+    F_kf = torch.fft.rfft(filters_kn, n=2 * n)
+    y_bkdn = torch.fft.irfft(X_bdf[:, None] * F_kf[:, None], n=2 * n)[..., :n]
+    return y_bkdn.permute(0, 3, 1, 2)
+
+
+def tile_attention(y_tkdc: Tensor, p_i: Tensor) -> Tensor:
+    """Time-tiled sums that torch.compile fuses into one loop."""
+    Q, K, V = F.gelu(y_tkdc).unflatten(1, (3, -1)).unbind(1)
+    A = torch.softmax((Q[:, :, None] * K[:, None]).sum(3), dim=2)
+    w = (p_i[:, None, None] * A).sum(1)
+    return (w[:, :, None] * V).sum(1)
+
+
+class TiledConvolution(torch.autograd.Function):
+    """y [b n/c, k, d, c] in tiles of time, for `tile_attention`; per sequence, with one set of FFTs backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x_bnd: Tensor, filters_kn: Tensor) -> Tensor:
+        b, n, d = x_bnd.shape
+        k = len(filters_kn)
+        X_bdf = torch.fft.rfft(x_bnd.transpose(1, 2), n=2 * n)
+        F_kf = torch.fft.rfft(filters_kn, n=2 * n)
+        y = x_bnd.new_empty(b, n // TILE, k, d, TILE)
+        product = X_bdf.new_empty(k, d, n + 1)
+        for i in range(b):
+            torch.mul(X_bdf[i], F_kf[:, None], out=product)
+            rows_kdn = torch.fft.irfft(product, n=2 * n)[..., :n]
+            y[i].copy_(rows_kdn.view(k, d, -1, TILE).permute(2, 0, 1, 3))
+        ctx.save_for_backward(X_bdf, F_kf)
+        return y.flatten(0, 1)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
+        X_bdf, F_kf = ctx.saved_tensors
+        (b, d, _), k = X_bdf.shape, len(F_kf)
+        dy = grads[0].view(b, -1, k, d, TILE)
+        n = dy.shape[1] * TILE
+        dX_bdf, dF_kf = torch.empty_like(X_bdf), torch.zeros_like(F_kf)
+        padded = dy.new_zeros(k, d, 2 * n)
+        for i in range(b):
+            padded[..., :n].view(k, d, -1, TILE).copy_(dy[i].permute(1, 2, 0, 3))
+            dY_kdf = torch.fft.rfft(padded)
+            dX_bdf[i] = (dY_kdf * F_kf.conj()[:, None]).sum(0)
+            dF_kf += (dY_kdf * X_bdf[i].conj()).sum(1)
+        dx_bdn = torch.fft.irfft(dX_bdf, n=2 * n)[..., :n]
+        return dx_bdn.transpose(1, 2), torch.fft.irfft(dF_kf, n=2 * n)[..., :n]
+
+
+def forms(size: str) -> dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]]:
+    """Each maps x, L and p to m."""
+    _, q, r = SIZES[size]
+    H_qn = impulse(q, N).tensor("H", N, torch.float32, torch.device("cpu"))
+    bias_k = torch.zeros(3 * r)
+    compiled = torch.compile(tile_attention, dynamic=False)
+
+    def inductor(x: Tensor, L: Tensor, p: Tensor) -> Tensor:
+        m_tdc = compiled(TiledConvolution.apply(x, L @ H_qn), p)
+        return m_tdc.view(len(x), -1, *m_tdc.shape[1:]).transpose(2, 3).reshape(x.shape)
+
+    def ours(function: Any, keep: bool) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+        return lambda x, L, p: function.apply(x, L @ H_qn, bias_k, p, 1.0, keep)
+
+    found: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+        NAIVE: lambda x, L, p: attend_literally(torch.einsum("kq,bnqd->bnkd", L, convolve(x, H_qn)), p),
+        CHANNEL: lambda x, L, p: convolve(x, H_qn),
+        EAGER: lambda x, L, p: attend_literally(convolve(x, L @ H_qn).contiguous(), p),
+        INDUCTOR: inductor,
+        TORCH: ours(fused.TorchLMU, keep=True),
+    }
+    if native.kernels() is not None:
+        found[OURS] = ours(fused.NativeLMU, keep=True)
+        found[OURS_AGAIN] = ours(fused.NativeLMU, keep=False)
+    return found
+
+
+def inputs(size: str, batch: int) -> list[Tensor]:
+    d, q, r = SIZES[size]
+    generator = torch.Generator().manual_seed(0)
+    x, L, p = (torch.randn(shape, generator=generator) for shape in ((batch, N, d), (3 * r, q), (r,)))
+    return [part.requires_grad_() for part in (x, L / q**0.5, p)]
+
+
+def forward_only(form: Callable[..., Tensor], leaves: list[Tensor]) -> Callable[[], Any]:
+    return torch.no_grad()(lambda: form(*leaves))
+
+
+def both_ways(form: Callable[..., Tensor], leaves: list[Tensor]) -> Callable[[], Any]:
+    """Forward and backward; the incoming gradient is m itself."""
+
+    def run() -> None:
+        m = form(*leaves)
+        torch.autograd.grad(m, leaves, m.detach(), allow_unused=True)
+
+    return run
+
+
+WAYS = {"forward": forward_only, "both": both_ways}
+
+
+def memory_probe(size: str, form: str, batch: int, held: bool) -> Callable[[], Any]:
+    """For `harness.peak_memory`: the forward pass, whose graph stays alive, or forward and backward."""
+    torch.set_num_threads(1)
+    leaves, chosen = inputs(size, batch), forms(size)[form]
+    return (lambda: chosen(*leaves)) if held else both_ways(chosen, leaves)
+
+
+# Measurements --------------------------------------------------------------------------------------------------------
+
+
+def timings(
+    args: argparse.Namespace, sizes: list[str], way: str, only: tuple[str, ...], versions: dict[str, str] | None = None
+) -> Timings:
+    """Seconds of each form at each size; with `versions` the peers take part and leave theirs there."""
     found: Timings = {}
-    for size in args.sizes:
-        leaves = inputs(size, args.batch, args.n)
-        runs: dict[str, Callable[[], Any]] = {
-            name: AT_A_TIME[way](form, leaves) for name, form in forms(size, args.n).items() if not only or name in only
-        }
-        peers = keras_peers(size, args) if keras and args.keras else {}
+    for size in sizes:
+        leaves = inputs(size, BATCH)
+        runs = {name: WAYS[way](form, leaves) for name, form in forms(size).items() if not only or name in only}
+        peers = keras_peers(size, args) if versions is not None and args.peers else {}
         runs |= {name: peer.run(way) for name, peer in peers.items()}
         found[size] = harness.interleaved(runs, rounds=args.rounds, warm=2, clock=CLOCKS[args.clock])
         for peer in peers.values():
-            args.versions |= peer.versions
+            versions |= peer.versions  # type: ignore[operator]
             peer.close()
-        print(size, way, {name: round(args.batch * args.n / t.median) for name, t in found[size].items()}, flush=True)
+        print(size, way, {name: round(BATCH * N / t.median) for name, t in found[size].items()}, flush=True)
     return found
 
 
 def keras_peers(size: str, args: argparse.Namespace) -> dict[str, Peer]:
     d, q, r = SIZES[size]
-    shape = {"d": d, "q": q, "r": r, "n": args.n, "batch": args.batch, "threads": args.threads, "clock": args.clock}
-    return {name: keras_peer.peer(**shape, xla=xla) for name, xla in ((KERAS, False), (KERAS_XLA, True))}
+    shape = {"d": d, "q": q, "r": r, "n": N, "batch": BATCH, "threads": args.threads, "clock": args.clock}
+    return {name: Peer("keras-lmu", **shape, xla=xla) for name, xla in ((KERAS, False), (KERAS_XLA, True))}
 
 
-# Tables --------------------------------------------------------------------------------------------------------------
-
-
-def speed_table(title: str, timings: Timings, args: argparse.Namespace) -> Table:
-    names = list(next(iter(timings.values())))
+def speed_table(title: str, found: Timings, args: argparse.Namespace, versions: dict[str, str]) -> Table:
     rows = []
-    for name in names:
-        rates = [harness.rate(by[name], args.batch * args.n) for by in timings.values()]
-        rows.append([name, *(rates if name in OWN else map(aside, rates))])
-    versions = ", ".join(f"{name} {version}" for name, version in args.versions.items())
-    notes = [f"Tokens per second; batch {args.batch}, n = {args.n}, float32, {how(args)}; freed memory is kept."]
-    return harness.table(title, ["form", *timings], rows, notes + ([f"{versions}."] if versions else []), args.clock)
+    for name in next(iter(found.values())):
+        rates = [harness.rate(by[name], BATCH * N) for by in found.values()]
+        rows.append([name, *(rates if name in OWN else map(reference, rates))])
+    notes = [f"Tokens per second; batch {BATCH}, n = {N}, float32, {conditions(args)}; freed memory is kept."]
+    notes += [f"{', '.join(f'{name} {version}' for name, version in versions.items())}."] if versions else []
+    return harness.table(title, ["form", *found], rows, notes, args.clock)
 
 
-def ratio_table(title: str, timings: Timings, args: argparse.Namespace, note: str, judged: bool) -> Table:
+def ratio_table(title: str, found: Timings, args: argparse.Namespace, note: str, targets: dict[str, str]) -> Table:
     """Ours against each rival."""
-    rivals = [name for name in next(iter(timings.values())) if name not in OWN]
     rows: list[list[Any]] = []
-    for rival in rivals:
-        bar = BARS.get(rival, "") if judged else ""
-        rows.append([f"{OURS} against {rival}", *(_ratio(by, rival, bar) for by in timings.values())])
-    return harness.table(title, ["what against what", *timings], rows, [note], args.clock)
+    for rival in (name for name in next(iter(found.values())) if name not in OWN):
+        ratios = [harness.ratio(by[OURS], by[rival], targets.get(rival, "")) for by in found.values() if OURS in by]
+        rows.append([f"{OURS} against {rival}", *(ratios or [None] * len(found))])
+    return harness.table(title, ["what against what", *found], rows, [note], args.clock)
 
 
-def _ratio(by: dict[str, harness.Timing], rival: str, bar: str) -> Cell | None:
-    return harness.ratio(by[OURS], by[rival], bar) if OURS in by else None
-
-
-def memory_table(args: argparse.Namespace) -> Table:
-    """Resident memory per token, in a child of its own for each number."""
-    rows = []
-    probe, batch = "benchmarks.layer_forms:memory_probe", 4
-    for size in args.sizes:
+def memory_table(args: argparse.Namespace, sizes: list[str]) -> Table:
+    """Resident memory per token; each number is measured in a fresh process."""
+    batch, rows = 4, []
+    for size in sizes:
         base: dict[str, float] = {}
         for form in (EAGER, OURS, OURS_AGAIN) if args.quick else (NAIVE, EAGER, TORCH, OURS, OURS_AGAIN):
-            settings = {"size": size, "form": form, "batch": batch, "n": args.n}
-            peak = harness.peak_memory(probe, **settings, held=False)["peak"] / (batch * args.n) / 1e3
-            held = max(harness.peak_memory(probe, **settings, held=True)["held"], 0) / (batch * args.n) / 1e3
-            base = {"peak": peak, "held": held} if form == EAGER else base
-            shares: list[Cell | None] = [None, None]
-            if base:
-                bars = ("layer_peak" if form == OURS else "", "layer_held" if form == OURS_AGAIN else "")
-                shares = [
-                    cell(a / base[key], better="lower", unit="×", bar=bar)
-                    for a, key, bar in zip((peak, held), ("peak", "held"), bars, strict=True)
-                ]
-            numbers = [cell(value, better="lower", unit=" kB") for value in (held, peak)]
-            rows.append([size, form, *(numbers if form in OWN else map(aside, numbers)), *shares])
+            found = {key: _kilobytes(size, form, batch, key) for key in ("held", "peak")}
+            base = found if form == EAGER else base
+            targets = {"peak": "layer_peak" if form == OURS else "", "held": "layer_held" if form == OURS_AGAIN else ""}
+            shares: list[Cell | None] = [
+                cell(found[key] / base[key], better="lower", unit="×", target=target) if base else None
+                for key, target in targets.items()
+            ]
+            numbers = [cell(value, better="lower", unit=" kB") for value in found.values()]
+            rows.append([size, form, *(numbers if form in OWN else map(reference, numbers)), *shares])
     columns = ["size", "form", "held per token", "peak per token", "peak / eager reduced", "held / eager reduced"]
     notes = [
         f"Growth of resident memory in a fresh process, batch {batch}: held between forward and backward, and the peak "
-        "of both. keras-lmu is left out: TensorFlow's own pools hide what a pass needs."
+        "of both. keras-lmu is left out: TensorFlow's memory pools hide what a pass needs."
     ]
     return harness.table("LMU + implicit attention: memory", columns, rows, notes, args.clock)
 
 
-def generation_table(args: argparse.Namespace) -> Table:
+def _kilobytes(size: str, form: str, batch: int, key: str) -> float:
+    """Per token."""
+    settings = {"size": size, "form": form, "batch": batch, "held": key == "held"}
+    return max(harness.peak_memory("benchmarks.layer:memory_probe", **settings)[key], 0) / (batch * N) / 1e3
+
+
+def generation_table(args: argparse.Namespace, sizes: list[str]) -> Table:
     """One layer, one token at a time, against running the whole window again for each token."""
     rows = []
-    for size in args.sizes:
-        timings, state_bytes = generate(size, args)
-        after, window = timings["late"], timings["window"]
-        per_token = harness.Timing(tuple(value / 64 for value in after.seconds))
-        against = harness.ratio(per_token, window, "generation" if size == "L" else "")
-        speeds = [harness.rate(timings["first"], 64), harness.rate(after, 64), aside(harness.rate(window, 1))]
-        rows.append([size, *speeds, against, f"{state_bytes / 1e3:.0f} kB"])
+    for size in sizes:
+        found, state_bytes = generate(size, args)
+        window, late = found["window"], found["late"]
+        per_token = harness.Timing(tuple(value / 64 for value in late.seconds))
+        ratio = harness.ratio(per_token, window, "generation" if size == "L" else "")
+        speeds = [harness.rate(found["first"], 64), harness.rate(late, 64), reference(harness.rate(window, 1))]
+        rows.append([size, *speeds, ratio, f"{state_bytes / 1e3:.0f} kB"])
     columns = ["size", "first 64 [tokens/s]", "after 2,048 [tokens/s]", "window again [tokens/s]", "ratio", "state"]
     notes = [
-        f"One LMU layer, batch 1: recurrent steps against our parallel form over all {args.n} tokens for each new one; "
-        "the state's size does not depend on how much was generated."
+        f"One LMU layer, batch 1: recurrent steps against our parallel form over all {N} tokens for each new one. "
+        "The size of the state does not depend on how much was generated."
     ]
     return harness.table("Recurrent generation", columns, rows, notes, args.clock)
 
 
 def generate(size: str, args: argparse.Namespace) -> tuple[dict[str, harness.Timing], int]:
-    from lmu_scaling.models import resolve
-    from lmu_scaling.models.network import build
-
+    """Timings, and the bytes of the recurrent state."""
     d, q, r = SIZES[size]
-    layer: Any = build(resolve("lmu", d, args.n, 100, q=q, q_reduced=r, theta=args.n, blocks=1), seed=0).layers[1]
-    x_nd = torch.randn(args.n, d)
+    layer: Any = build(resolve("lmu", d, N, 100, q=q, q_reduced=r, theta=N, blocks=1), seed=0).layers[1]
+    x_nd = torch.randn(N, d)
 
     def steps(count: int, state: Any = None) -> Any:
         state = layer.initial_state(1, None) if state is None else state
         for t in range(count):
-            _, state = layer.step(x_nd[None, t % len(x_nd)], state)
+            _, state = layer.step(x_nd[None, t % N], state)
         return state
 
     with torch.inference_mode():
         late = steps(2048)
         runs = {"first": lambda: steps(64), "late": lambda: steps(64, late), "window": lambda: layer(x_nd[None])}
-        timings = harness.interleaved(runs, rounds=args.rounds, clock=CLOCKS[args.clock])
-    return timings, late.m_bqd.numel() * late.m_bqd.element_size()
+        found = harness.interleaved(runs, rounds=args.rounds, clock=CLOCKS[args.clock])
+    return found, late.m_bqd.numel() * late.m_bqd.element_size()
 
 
-def main() -> None:
-    parser = options(__doc__)
-    parser.add_argument("--sizes", nargs="+", default=list(SIZES), choices=list(SIZES))
-    parser.add_argument("--batch", type=int, default=2)
-    parser.add_argument("--n", type=int, default=1024)
-    parser.add_argument("--no-keras", dest="keras", action="store_false")
-    args = settle(parser.parse_args(), rounds=5)
-    args.versions = {}
-    fast: tuple[str, ...] = ()
+def measure(args: argparse.Namespace) -> harness.Section:
+    sizes, fast, versions = list(SIZES), (), {}
     if args.quick:  # torch.compile alone would take half a minute
-        args.sizes, args.keras, fast = ["S"], False, (NAIVE, CHANNEL, EAGER, TORCH, OURS, OURS_AGAIN)
-    ordinary = measure(args, "both", only=(NAIVE, CHANNEL, EAGER, OURS), keras=False)
-    harness.keep_freed_memory()
-    both, forward = measure(args, "both", fast), measure(args, "forward", fast)
-    fair = "Forward and backward, freed memory kept on all sides: the bars are judged here."
-    plain = "The same in an ordinary process, where large blocks go back to the system and come back as fresh pages."
+        sizes, fast, args.peers = ["S"], (NAIVE, CHANNEL, EAGER, TORCH, OURS, OURS_AGAIN), False
+    ordinary = timings(args, sizes, "both", (NAIVE, CHANNEL, EAGER, OURS))
+    keep_freed_memory()
+    both, forward = (timings(args, sizes, way, fast, versions) for way in ("both", "forward"))
+    fair = "Forward and backward, freed memory is kept on all sides. The targets refer to this table."
+    plain = "The same in an ordinary process: large blocks go back to the system and return as fresh pages."
     tables = [
-        speed_table(SPEED, both, args),
-        ratio_table("The layer against each rival", both, args, fair, judged=True),
-        ratio_table("The layer against each rival, ordinary allocator", ordinary, args, plain, judged=False),
-        speed_table("LMU + implicit attention: forward only", forward, args),
-        memory_table(args),
-        generation_table(args),
+        speed_table(SPEED, both, args, versions),
+        ratio_table("The layer against each rival", both, args, fair, TARGETS),
+        ratio_table("The layer against each rival, ordinary allocator", ordinary, args, plain, {}),
+        speed_table("LMU + implicit attention: forward only", forward, args, versions),
+        memory_table(args, sizes),
+        generation_table(args, sizes),
     ]
-    harness.publish("layer", tables, left(both, args), args.quick)
+    return tables, remaining(both, args)
 
 
-def left(both: Timings, args: argparse.Namespace) -> str:
+def remaining(both: Timings, args: argparse.Namespace) -> str:
     """How far the kernels are from the machine's limits."""
     size = list(both)[-1]
     d, _, r = SIZES[size]
     if OURS not in both[size]:
-        return "the kernels did not compile here, so the torch form is all there is."
+        return "the kernels did not compile here, so only the torch form was measured."
     per_token = 4 * r * r * d + 2 * r * d  # QKᵀ, p·A and w·V
-    rate = 3 * per_token * args.batch * args.n / both[size][OURS].median
-    share = rate / (1e9 * harness.machine(args.clock)["sgemm_gflops"])
+    rate = 3 * per_token * BATCH * N / both[size][OURS].median
     return (
-        f"at size {size} the attention's own arithmetic runs at {share:.0%} of the sgemm peak, in a pass that also "
-        f"transforms {3 * r} rows per channel; reduced precision is untried, and where there is no C compiler, "
-        f"{INDUCTOR} is the form to beat."
+        f"at size {size} the attention's arithmetic runs at {rate / harness.sgemm_peak(args.clock):.0%} of the sgemm "
+        f"peak, in a pass that also transforms {3 * r} rows per channel. Reduced precision is untried. The "
+        "form with torch.compile is faster, forward and backward, than ours without compiled kernels."
     )
 
 
 if __name__ == "__main__":
-    main()
+    harness.run_section("layer", measure, __doc__, rounds=5)

@@ -1,48 +1,147 @@
-"""A whole training step, and its loss, against the plain eager way and against a peer: `python -m benchmarks.step`.
+"""A training step and its loss against plain eager torch, and against Hugging Face's GPT-2 for the transformer.
 
-    python -m benchmarks.step                     # every variant and size: about 10 minutes on two cores
-    python -m benchmarks.step --quick             # the LMU at d = 48 and vocabulary 8,192, and the loss
+    python -m benchmarks.step            # every variant and size: about 10 minutes on two cores
+    python -m benchmarks.step --quick    # d = 48 and vocabulary 8,192, and the loss
 
-The forms are in step_forms.py; for the transformer, Hugging Face's GPT-2 of the same shape takes part (gpt2_peer.py).
-As in benchmarks.layer, freed memory is kept for reuse on all sides.
+Plain eager: reduced-order layer as printed (torch's own gradients, M' formed), full logits, `F.cross_entropy`,
+`torch.optim.Adam` with its fused kernel. Ours: the step that `train` takes. Network, initial weights and tokens are the
+same. As in benchmarks.layer, freed memory is kept for reuse on all sides.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks import gpt2_peer, harness, stage, surroundings
-from benchmarks.machine import CLOCKS, how, options, settle, sgemm_peak
-from benchmarks.step_forms import BATCH, OURS, PLAIN, WIDTHS, N, loss_call, stepper
-from benchmarks.store import Cell, Table, aside, cell
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from benchmarks import harness
+from benchmarks.harness import CLOCKS, conditions, sgemm_peak
+from benchmarks.layer import attend_literally, convolve
+from benchmarks.peers import Peer
+from benchmarks.store import Cell, Table, cell, reference
 from lmu_scaling.counting import count
 from lmu_scaling.models import resolve, variants
+from lmu_scaling.models.layers import LMU
+from lmu_scaling.models.network import LanguageModel, build
+from lmu_scaling.runtime import keep_freed_memory
+from lmu_scaling.training.adam import Adam
+from lmu_scaling.training.loop import Objective
+from lmu_scaling.training.loss import linear_cross_entropy
 
-GPT2 = "Hugging Face GPT-2"
-JUDGED = {("lmu", "S", 50257): "step_50257", ("lmu", "S", 8192): "step_8192"}
+N, BATCH = 1024, 4
+WIDTHS = {"S": 48, "M": 96, "L": 204}
+PLAIN, OURS, GPT2 = "plain eager", "ours", "Hugging Face GPT-2"
+TARGETS = {("lmu", "S", 50257): "step_50257", ("lmu", "S", 8192): "step_8192"}
 Case = tuple[str, str, int]  # variant, size, vocabulary
 
 
-def cases(args: argparse.Namespace) -> list[Case]:
-    if args.quick:
+# Forms ---------------------------------------------------------------------------------------------------------------
+
+
+class PlainLMU(torch.nn.Module):
+    """The reduced-order layer of appendix A.1, left to torch."""
+
+    def __init__(self, layer: LMU) -> None:
+        super().__init__()
+        self.inner = layer
+
+    def forward(self, x_bnd: Tensor) -> Tensor:
+        L_kq = self.inner.L.flatten(0, 1)
+        filters_kn = self.inner.memory.filters(x_bnd.shape[1], x_bnd.dtype, x_bnd.device, L_kq)
+        y_bnkd = convolve(x_bnd, filters_kn).contiguous() + self.inner.bias.flatten()[:, None]
+        return attend_literally(y_bnkd, self.inner.p)
+
+
+def plain(model: LanguageModel) -> LanguageModel:
+    for index, layer in enumerate(model.layers):
+        if isinstance(layer, LMU):
+            model.layers[index] = PlainLMU(layer)
+    return model
+
+
+def stepper(
+    variant: str, d: int, vocab: int, kind: str, n: int = N, batch: int = BATCH, clip: float = math.inf
+) -> Callable[[], None]:
+    """A closure that takes one optimiser step on fixed random tokens; gradients are clipped if `clip` is finite."""
+    model = build(resolve(variant, d, n, vocab), seed=1)
+    ids = torch.randint(vocab, (batch, n + 1), generator=torch.Generator().manual_seed(0))
+    inputs_bn, targets_bn = ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
+    if kind == PLAIN:
+        model = plain(model)
+        optimiser = torch.optim.Adam(model.parameters(), eps=1e-7, fused=True)
+
+        def step() -> None:
+            optimiser.zero_grad()
+            logits = model.hidden(inputs_bn).flatten(0, 1) @ model.head_weight.T
+            F.cross_entropy(logits, targets_bn.flatten()).backward()
+            if math.isfinite(clip):
+                torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
+            optimiser.step()
+
+        return step
+    objective, adam = Objective(model), Adam(model, [0.9, 0.999], 1e-7, 0.0)
+
+    def step_ours() -> None:
+        adam.zero_grad()
+        objective(inputs_bn, targets_bn).backward()
+        if math.isfinite(clip):
+            norm = torch.nn.utils.get_total_norm(adam.gradients())
+            torch.nn.utils.clip_grads_with_norm_(adam.parameters.values(), clip, norm)
+        adam.step(1e-3)
+
+    return step_ours
+
+
+def loss_call(kind: str, d: int, vocab: int, tokens: int) -> Callable[[], Any]:
+    """The loss and its gradients to hidden states and weights."""
+    generator = torch.Generator().manual_seed(0)
+    h = torch.randn(tokens, d, generator=generator, requires_grad=True)
+    weight = (0.1 * torch.randn(vocab, d, generator=generator)).requires_grad_()
+    targets = torch.randint(vocab, (tokens,), generator=generator)
+    if kind == PLAIN:
+        return lambda: torch.autograd.grad(F.cross_entropy(h @ weight.T, targets), (h, weight))
+    return lambda: torch.autograd.grad(linear_cross_entropy(h, weight, targets), (h, weight))
+
+
+# For `harness.peak_memory`; one thread, because threads add noise to memory.
+
+
+def step_probe(**settings: Any) -> Callable[[], Any]:
+    torch.set_num_threads(1)
+    return stepper(**settings)
+
+
+def loss_probe(**settings: Any) -> Callable[[], Any]:
+    torch.set_num_threads(1)
+    return loss_call(**settings)
+
+
+# Measurements --------------------------------------------------------------------------------------------------------
+
+
+def cases(quick: bool) -> list[Case]:
+    if quick:
         return [("lmu", "S", 8192), ("transformer", "S", 8192)]
-    asked = [(variant, size, vocab) for vocab in (4096, 50257) for variant in variants() for size in args.sizes]
+    asked = [(variant, size, vocab) for vocab in (4096, 50257) for variant in variants() for size in WIDTHS]
     return [*asked, ("lmu", "S", 8192)]
 
 
-def measure(case: Case, args: argparse.Namespace) -> dict[str, harness.Timing]:
+def timings(case: Case, args: argparse.Namespace, versions: dict[str, str]) -> dict[str, harness.Timing]:
     """Seconds of a step in each form."""
     variant, size, vocab = case
     d = WIDTHS[size]
     runs: dict[str, Callable[[], Any]] = {kind: stepper(variant, d, vocab, kind) for kind in (PLAIN, OURS)}
     peer = None
-    if variant == "transformer" and args.transformers:
+    if variant == "transformer" and args.peers:
         spec = resolve(variant, d, N, vocab)
         shape = {"d": d, "heads": spec.heads, "layers": spec.blocks, "n": N, "vocab": vocab, "batch": BATCH}
-        peer = gpt2_peer.peer(**shape, threads=args.threads, clock=args.clock)
-        args.versions |= peer.versions
+        peer = Peer("transformers", **shape, threads=args.threads, clock=args.clock)
+        versions |= peer.versions
         runs[GPT2] = peer.run("step")
     found = harness.interleaved(runs, rounds=args.rounds, warm=2, clock=CLOCKS[args.clock])
     if peer is not None:
@@ -51,16 +150,14 @@ def measure(case: Case, args: argparse.Namespace) -> dict[str, harness.Timing]:
     return found
 
 
-def memory(case: Case, kind: str) -> float:
-    """Peak of a step above what the model and Adam's moments hold [MB]."""
-    variant, size, vocab = case
-    settings = {"variant": variant, "d": WIDTHS[size], "vocab": vocab, "kind": kind}
-    return harness.peak_memory("benchmarks.step_forms:step_probe", **settings)["peak"] / 1e6
-
-
 def memory_cells(case: Case) -> list[Cell]:
-    ours, rival = memory(case, OURS), memory(case, PLAIN)
-    return [cell(ours, better="lower", unit=" MB"), cell(ours / rival, better="lower", unit="×")]
+    """Peak of a step above the weights and Adam's moments: ours, and against plain eager."""
+    variant, size, vocab = case
+    settings = {"variant": variant, "d": WIDTHS[size], "vocab": vocab}
+    ours, plain_ = (
+        harness.peak_memory("benchmarks.step:step_probe", **settings, kind=kind)["peak"] / 1e6 for kind in (OURS, PLAIN)
+    )
+    return [cell(ours, better="lower", unit=" MB"), cell(ours / plain_, better="lower", unit="×")]
 
 
 def share_of_peak(case: Case, timing: harness.Timing, args: argparse.Namespace) -> Cell:
@@ -71,82 +168,72 @@ def share_of_peak(case: Case, timing: harness.Timing, args: argparse.Namespace) 
     return cell(*shares, better="higher", unit="%")
 
 
-# Tables --------------------------------------------------------------------------------------------------------------
-
-
-def steps_table(title: str, args: argparse.Namespace, chosen: list[Case], note: str, kept: bool) -> Table:
-    """Kept: freed memory is reused, bars are judged, memory is measured too."""
-    rows = []
+def steps_table(title: str, args: argparse.Namespace, chosen: list[Case], note: str, full: bool) -> Table:
+    """Full: with targets, memory, share of the machine's peak, and peers."""
+    rows, versions = [], {}
     for case in chosen:
-        timings = measure(case, args)
+        found = timings(case, args, versions)
         row: list[Any] = [*case[:2], str(case[2])]
-        row += [aside(harness.rate(timings[PLAIN], BATCH * N)), harness.rate(timings[OURS], BATCH * N)]
-        row += [harness.ratio(timings[OURS], timings[PLAIN], JUDGED.get(case, "") if kept else "")]
-        if kept:
-            row += [share_of_peak(case, timings[OURS], args)]
+        row += [reference(harness.rate(found[PLAIN], BATCH * N)), harness.rate(found[OURS], BATCH * N)]
+        row += [harness.ratio(found[OURS], found[PLAIN], TARGETS.get(case, "") if full else "")]
+        if full:
+            row += [share_of_peak(case, found[OURS], args)]
             row += memory_cells(case) if case[1] == "S" else [None, None]
-            row += [harness.ratio(timings[OURS], timings[GPT2]) if GPT2 in timings else None]
+            row += [harness.ratio(found[OURS], found[GPT2]) if GPT2 in found else None]
         rows.append(row)
     columns = ["variant", "size", "vocabulary", "plain eager [tokens/s]", "ours [tokens/s]", "ours / plain eager"]
-    if kept:
-        columns += ["share of sgemm peak", "peak memory", "memory / plain eager", f"ours / {GPT2}"]
-    return harness.table(title, columns, rows, [note, f"Batch {BATCH}, n = {N}; {how(args)}."], args.clock)
+    columns += ["share of sgemm peak", "peak memory", "memory / plain eager", f"ours / {GPT2}"] if full else []
+    notes = [note, f"Batch {BATCH}, n = {N}; {conditions(args)}."]
+    notes += [f"{name} {version}." for name, version in versions.items() if full and name != "torch"]
+    return harness.table(title, columns, rows, notes, args.clock)
 
 
 def loss_table(args: argparse.Namespace) -> Table:
     tokens, vocab = 2048, 50257
     rows = []
-    for size, d in WIDTHS.items():
-        if size != "S" and (args.quick or size == "L"):
-            continue
-        runs = {kind: loss_call(kind, d, vocab, tokens) for kind in (PLAIN, OURS)}
-        timing = harness.interleaved(runs, rounds=args.rounds, warm=1, clock=CLOCKS[args.clock])
+    for d in (48,) if args.quick else (48, 96):
         settings = {"d": d, "vocab": vocab, "tokens": tokens}
-        peak = {k: harness.peak_memory("benchmarks.step_forms:loss_probe", kind=k, **settings)["peak"] for k in runs}
-        bars = ("loss_speed", "loss_memory") if size == "S" else ("", "")
-        row: list[Any] = [f"d = {d}", aside(harness.rate(timing[PLAIN], tokens)), harness.rate(timing[OURS], tokens)]
-        row += [harness.ratio(timing[OURS], timing[PLAIN], bars[0])]
+        runs = {kind: loss_call(kind, **settings) for kind in (PLAIN, OURS)}
+        timing = harness.interleaved(runs, rounds=args.rounds, warm=1, clock=CLOCKS[args.clock])
+        peak = {k: harness.peak_memory("benchmarks.step:loss_probe", kind=k, **settings)["peak"] for k in runs}
+        targets = ("loss_speed", "loss_memory") if d == 48 else ("", "")
+        row: list[Any] = [f"d = {d}", reference(harness.rate(timing[PLAIN], tokens))]
+        row += [harness.rate(timing[OURS], tokens), harness.ratio(timing[OURS], timing[PLAIN], targets[0])]
         peaks = {kind: cell(peak[kind] / 1e6, better="lower", unit=" MB") for kind in runs}
-        row += [aside(peaks[PLAIN]), peaks[OURS]]
-        rows.append([*row, cell(peak[OURS] / peak[PLAIN], better="lower", unit="×", bar=bars[1])])
+        row += [reference(peaks[PLAIN]), peaks[OURS]]
+        rows.append([*row, cell(peak[OURS] / peak[PLAIN], better="lower", unit="×", target=targets[1])])
     columns = ["width", "full logits [tokens/s]", "ours [tokens/s]", "ours / full logits"]
     columns += ["full logits, peak", "ours, peak", "peak / full logits"]
     note = "`linear_cross_entropy` against full logits and `F.cross_entropy`, forward and backward."
     title = f"Cross-entropy over {vocab:,} classes, {tokens:,} tokens"
-    return harness.table(title, columns, rows, [note, f"{how(args)}."], args.clock)
+    return harness.table(title, columns, rows, [note, f"{conditions(args)}."], args.clock)
 
 
-def main() -> None:
-    parser = options(__doc__)
-    parser.add_argument("--sizes", nargs="+", default=list(WIDTHS), choices=list(WIDTHS))
-    parser.add_argument("--no-transformers", dest="transformers", action="store_false")
-    args = settle(parser.parse_args(), rounds=3)
-    args.versions = {}
-    judged = [case for case in cases(args) if case in JUDGED]
+def measure(args: argparse.Namespace) -> harness.Section:
+    judged = [case for case in cases(args.quick) if case in TARGETS]
     plain_note = "In an ordinary process, unlike `train`: freed blocks go back to the system."
-    ordinary = steps_table("A training step, ordinary allocator", args, judged, plain_note, kept=False)
-    harness.keep_freed_memory()
+    ordinary = steps_table("A training step, ordinary allocator", args, judged, plain_note, full=False)
+    keep_freed_memory()
     note = (
         "Plain eager: reduced-order layer and full logits with torch's own gradients, fused Adam. Ours: the step that "
-        "`train` takes. Freed memory is kept for reuse on all sides; the bars are judged here. "
+        "`train` takes. Freed memory is kept for reuse on all sides. The targets refer to this table. "
         "Peak memory, at S: above the weights and moments. S, M, L: d = 48, 96, 204."
     )
-    steps = steps_table("A training step", args, cases(args), note, kept=True)
-    steps["notes"] += [f"{name} {version}." for name, version in args.versions.items() if name != "torch"]
-    tables = [steps, ordinary, stage.table(args), loss_table(args), surroundings.table(args)]
-    harness.publish("step", tables, left(steps), args.quick)
+    steps = steps_table("A training step", args, cases(args.quick), note, full=True)
+    return [steps, ordinary, loss_table(args)], remaining(steps)
 
 
-def left(steps: Table) -> str:
+def remaining(steps: Table) -> str:
     column = steps["columns"].index("share of sgemm peak")
     by_share = sorted(steps["rows"], key=lambda row: row[column]["value"])
-    low, high = by_share[0], by_share[-1]
-    ends = [f"{row[column]['value']:.0%} ({row[0]} {row[1]} at vocabulary {row[2]})" for row in (low, high)]
+    ends = [
+        f"{row[column]['value']:.0%} ({row[0]} {row[1]}, vocabulary {row[2]})" for row in (by_share[0], by_share[-1])
+    ]
     return (
-        f"counted FLOPs run at {ends[0]} to {ends[1]} of the sgemm peak; the rest is memory traffic, exponentials and, "
-        "for the LSTM, its chain of small products."
+        f"counted FLOPs run at {ends[0]} to {ends[1]} of the sgemm peak. The rest is memory traffic, exponentials and, "
+        "for the LSTM, a chain of small products."
     )
 
 
 if __name__ == "__main__":
-    main()
+    harness.run_section("step", measure, __doc__, rounds=3)

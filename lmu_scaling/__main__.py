@@ -2,5 +2,8 @@
 
 from lmu_scaling.cli import main
 
+AFFECTS_RESULTS = False
+
+
 if __name__ == "__main__":
     raise SystemExit(main())

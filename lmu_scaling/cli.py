@@ -1,61 +1,41 @@
-"""The command line: parses a verb's flags, runs its handler, writes its manifest, explains its errors.
+"""The command line: turns a handler's signature into flags, runs it, writes its manifest and explains its errors.
 
-python -m lmu_scaling <verb> --help
+python -m lmu_scaling <job> --help
 """
 
 from __future__ import annotations
 
 import argparse
+import inspect
 import os
+import re
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+import typing
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
+from lmu_scaling import __version__
 from lmu_scaling.errors import UserError
+from lmu_scaling.jobs import Job, find, jobs
 from lmu_scaling.redaction import redact
-from lmu_scaling.verbs import VERBS, Verb, verb
 
-
-def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(
-        prog="python -m lmu_scaling",
-        description="Replication of 'Language Modeling using LMUs' (arXiv 2110.02402). Each verb is one step of the "
-        "workflow; `snakemake --cores all` runs them all in order.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog=_overview(),
-    )
-    verbs = top.add_subparsers(dest="verb", metavar="<verb>", required=True)
-    for entry in VERBS:
-        sub = verbs.add_parser(
-            entry.name, description=f"{entry.help[0].upper()}{entry.help[1:]} (stage {entry.stage})."
-        )
-        for flag in entry.flags:
-            flag.add_to(sub)
-        sub.add_argument("--manifest", type=Path, default=None, help="also write what was read, written and run")
-        sub.add_argument("--read", type=Path, nargs="*", default=[], help="files in given folders, for the manifest")
-        sub.add_argument("--wrote", type=Path, nargs="*", default=[], help="the same for outputs")
-        sub.add_argument("--code", default=None, help="fingerprint of the code, as the workflow computed it")
-    return top
-
-
-def _overview() -> str:
-    lines = ["verbs, by stage:"]
-    for stage in dict.fromkeys(entry.stage for entry in VERBS):
-        lines.append(f"  {stage}")
-        lines += [f"    {entry.name:<16} {entry.help}" for entry in VERBS if entry.stage == stage]
-    return "\n".join(lines)
+AFFECTS_RESULTS = False
+PROGRAM = "python -m lmu_scaling"
+# Flags that every job has: the workflow uses them to record what a job read, wrote and ran.
+RECORD = ("manifest", "read", "wrote", "code")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a verb. A user's error is explained in three lines; anything else is a bug and shows its traceback."""
+    """Run a job. A user's error is explained in three lines; anything else is a bug and shows its traceback."""
     words = sys.argv[1:] if argv is None else list(argv)
-    arguments = vars(parser().parse_args(words))
-    entry = verb(arguments.pop("verb"))
     try:
-        run(entry, words, **arguments)
+        entry = find(_overview().parse_args(words[:1]).job)
+        run(entry, words)
     except UserError as error:
         if os.environ.get("LMU_SCALING_TRACEBACK"):
             print(redact(traceback.format_exc()), file=sys.stderr)
@@ -70,48 +50,144 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def run(
-    entry: Verb,
-    command: Sequence[str],
-    manifest: Path | None = None,
-    code: str | None = None,
-    read: Sequence[Path] = (),
-    wrote: Sequence[Path] = (),
-    **arguments: Any,
-) -> None:
+def run(entry: Job, words: Sequence[str]) -> None:
+    """Parse the flags of a job, call its handler and write its manifest."""
+    from lmu_scaling.fingerprint import fingerprint
     from lmu_scaling.manifests import write_manifest
-    from lmu_scaling.provenance import fingerprint
 
-    started, clock = time.time(), time.monotonic()
-    code = code or fingerprint(entry.module)
     handler = entry.load()
-    given = {flag.key: arguments[flag.key] for flag in entry.flags}
-    if "code" in handler.__code__.co_varnames[: handler.__code__.co_argcount + handler.__code__.co_kwonlyargcount]:
-        given["code"] = code
-    facts = handler(**given)
-    if manifest is not None and os.environ.get("RANK", "0") == "0":  # one of several processes speaks for all
-        groups = {
-            role: {f.key: _paths(given[f.key]) for f in entry.flags if f.role == role and given[f.key]}
-            for role in ("input", "output")
-        }
-        extra = dict(facts) if isinstance(facts, dict) else {}
-        for role, key, paths in (("input", "read", read), ("output", "wrote", wrote)):
-            if found := [*paths, *extra.pop(key, [])]:
-                groups[role][key] = _paths(found)
-        known = extra.pop("sha256_of", {})
-        write_manifest(
-            manifest,
-            verb=entry.name,
-            inputs=groups["input"],
-            outputs=groups["output"],
-            started=started,
-            seconds=time.monotonic() - clock,
-            code=code,
-            command=command,
-            facts=extra,
-            known=known,
-        )
+    parser = parser_of(entry, handler)
+    given = vars(parser.parse_args(list(words[1:])))
+    record = {key: given.pop(key) for key in RECORD}
+    hints = typing.get_type_hints(handler, include_extras=True)
+    arguments = {name: _converted(parser, name, text, hints[name]) for name, text in given.items()}
+    code = record["code"] or fingerprint(entry.module)
+    if "code" in hints:
+        arguments["code"] = code
+    started, clock = time.time(), time.monotonic()
+    positional = [arguments.pop(parameter.name) for parameter in entry.parameters if parameter.positional]
+    facts = handler(*positional, **arguments)
+    if record["manifest"] is None or os.environ.get("RANK", "0") != "0":  # one of several processes speaks for all
+        return
+    extra = dict(facts) if isinstance(facts, dict) else {}
+    known = extra.pop("sha256_of", {})
+    groups = {
+        role: _files(arguments, hints, role) | _others(record, key, arguments, extra)
+        for role, key in (("input", "read"), ("output", "wrote"))
+    }
+    write_manifest(
+        record["manifest"],
+        job=entry.name,
+        inputs=groups["input"],
+        outputs=groups["output"],
+        started=started,
+        seconds=time.monotonic() - clock,
+        code=code,
+        command=words,
+        facts=extra,
+        known=known,
+    )
+
+
+def _overview() -> argparse.ArgumentParser:
+    lines = ["jobs, by stage:"]
+    for stage in dict.fromkeys(entry.stage for entry in jobs().values()):
+        lines.append(f"  {stage}")
+        lines += [f"    {e.name:<16} {e.summary}" for e in jobs().values() if e.stage == stage]
+    parser = argparse.ArgumentParser(
+        prog=PROGRAM,
+        usage=f"{PROGRAM} <job> [flags]   ({PROGRAM} <job> --help lists the flags)",
+        description="Replication of 'Language Modeling using LMUs' (arXiv 2110.02402). Each job is one step of the "
+        "workflow; `snakemake --cores all` runs them all in order.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="\n".join(lines),
+    )
+    parser.add_argument("--version", action="version", version=f"lmu-scaling {__version__}")
+    parser.add_argument("job", metavar="<job>")
+    return parser
+
+
+# ------------------------------------------------------------------------------------------------------------ flags
+def parser_of(entry: Job, handler: Callable[..., Any]) -> argparse.ArgumentParser:
+    """The flags of a job, from its handler's signature."""
+    parser = argparse.ArgumentParser(
+        prog=f"{PROGRAM} {entry.name}", description=entry.summary, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    hints = typing.get_type_hints(handler, include_extras=True)
+    helps = dict(re.findall(r"^ {4,}(\w+): (.+)$", (inspect.getdoc(handler) or "").partition("Args:")[2], re.MULTILINE))
+    declared = inspect.signature(handler).parameters
+    for parameter in entry.parameters:
+        name, default = parameter.name, declared[parameter.name].default
+        if name in RECORD:
+            continue
+        options: dict[str, Any] = {"help": _help(helps.get(name, ""), hints[name], default)}
+        if hints[name] is bool:
+            options |= {"nargs": "?", "const": True, "metavar": "BOOL"}
+        elif _is_list_of_text(hints[name]):
+            options["nargs"] = "+" if parameter.required else "*"
+        elif _role(hints[name]) == "input" and not parameter.required:
+            options["nargs"] = "?"  # a rule whose optional input is empty leaves the flag without a value
+        if parameter.positional:
+            parser.add_argument(name, **options)
+            continue
+        options |= {"required": True} if parameter.required else {"default": default}
+        parser.add_argument(parameter.flag, dest=name, **options)
+    for key in RECORD:
+        many: dict[str, Any] = {"nargs": "*", "default": []} if key in ("read", "wrote") else {"default": None}
+        parser.add_argument(f"--{key}", help=argparse.SUPPRESS, **many)
+    return parser
+
+
+def _help(text: str, hint: Any, default: Any) -> str:
+    choices = typing.get_args(hint) if typing.get_origin(hint) is typing.Literal else ()
+    parts = [text, f"one of {', '.join(map(str, choices))}" if choices else ""]
+    if default is not inspect.Parameter.empty and default is not None and default is not False:
+        parts.append(f"default: {default}")
+    return "; ".join(part for part in parts if part).replace("%", "%%")
+
+
+def _role(hint: Any) -> str:
+    """ "input", "output", "folder", or "" for a setting."""
+    if hasattr(hint, "__metadata__"):
+        return str(hint.__metadata__[0])
+    return next((role for part in typing.get_args(hint) if (role := _role(part))), "")
+
+
+def _is_list_of_text(hint: Any) -> bool:
+    plain = typing.get_args(hint)[0] if hasattr(hint, "__metadata__") else hint
+    return plain in (list[str], list[Path])
+
+
+def _converted(parser: argparse.ArgumentParser, name: str, given: Any, hint: Any) -> Any:
+    """A flag's text as the handler's type; JSON where plain text does not fit."""
+    if not isinstance(given, str | list):
+        return given
+    adapter = TypeAdapter(hint)
+    try:
+        return adapter.validate_python(given)
+    except ValidationError as first:
+        if isinstance(given, str):
+            try:
+                return adapter.validate_json("null" if given == "None" else given)
+            except ValidationError as second:
+                first = second if given[:1] in "[{" else first
+        problems = "; ".join(problem["msg"] for problem in first.errors()[:3])
+        parser.error(f"argument --{name.replace('_', '-')}: {problems} (got {given!r})")
+
+
+# --------------------------------------------------------------------------------------------------------- manifest
+def _files(arguments: dict[str, Any], hints: dict[str, Any], role: str) -> dict[str, list[Path]]:
+    return {name: _paths(value) for name, value in arguments.items() if value and _role(hints[name]) == role}
+
+
+def _others(
+    record: dict[str, Any], key: str, arguments: dict[str, Any], extra: dict[str, Any]
+) -> dict[str, list[Path]]:
+    """Files in folders, named by the rule or by the job, that no parameter names."""
+    named = {str(path) for value in arguments.values() for path in _paths(value)} | {str(record["manifest"])}
+    found = [Path(path) for path in [*record[key], *extra.pop(key, [])] if str(path) not in named]
+    return {key: found} if found else {}
 
 
 def _paths(value: Any) -> list[Path]:
-    return [Path(path) for path in (value if isinstance(value, list) else [value])]
+    return [path for path in (value if isinstance(value, list) else [value]) if isinstance(path, Path)]

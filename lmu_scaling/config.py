@@ -15,13 +15,12 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from lmu_scaling.corpus.filters import COMPARES_DOCUMENTS
+from lmu_scaling.corpus.filters import order_problems, registered
 from lmu_scaling.errors import ConfigError, ModelError
+from lmu_scaling.paths import DATASETS
 from lmu_scaling.sections import Config, Size
 
-REPOSITORY = Path(__file__).resolve().parent.parent
-CATALOG = REPOSITORY / "workflow" / "catalog"
-FILTER_NAMES = ["language", "length", "unique_words", "token_ratio", "exact_duplicates", "near_duplicates"]
+AFFECTS_RESULTS = False
 
 
 def validate(raw: dict[str, Any], where: str = "config.yaml") -> Config:
@@ -53,20 +52,20 @@ def load(*paths: str | Path) -> Config:
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a key that stands twice in a mapping: YAML's parser would silently take the last one."""
+    """Rejects duplicate keys in a mapping, of which YAML's parser would silently take the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"]
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and keys.count(key.value) > 1:
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key.value!r} stands there twice", node.value[-1][0].start_mark
+                    None, None, f"duplicate key {key.value!r}", node.value[-1][0].start_mark
                 )
         return super().construct_mapping(node, deep)
 
 
 def read(path: str | Path) -> dict[str, Any]:
-    """A file of sections, unambiguous."""
+    """Load a YAML mapping; reject duplicate keys."""
     try:
         found = _Loader(Path(path).read_text("utf-8")).get_single_data()
     except OSError as error:
@@ -88,7 +87,8 @@ def _overlay(base: dict[str, Any], layer: dict[str, Any]) -> dict[str, Any]:
 
 def _explain(error: Any, raw: dict[str, Any]) -> str:
     """One line: the key's path, what is wrong, what is allowed, and a hint."""
-    loc = [part for part in error["loc"] if part not in FILTER_NAMES]
+    filters = list(registered())
+    loc = [part for part in error["loc"] if part not in filters]
     path = ".".join(str(part) for part in loc)
     if error["type"] == "extra_forbidden":
         allowed = _keys_at(loc[:-1], raw)
@@ -97,8 +97,9 @@ def _explain(error: Any, raw: dict[str, Any]) -> str:
         return f"{path}: missing"
     if error["type"].startswith("union_tag"):
         given = error["input"].get("name") if isinstance(error["input"], dict) else error["input"]
-        return f"{path}: unknown filter {given!r}{_hint(str(given), FILTER_NAMES)}; allowed: {', '.join(FILTER_NAMES)}"
-    message = error["msg"][0].lower() + error["msg"][1:]
+        return f"{path}: unknown filter {given!r}{_hint(str(given), filters)}; allowed: {', '.join(filters)}"
+    message = error["msg"].removeprefix("Value error, ")
+    message = message[0].lower() + message[1:]
     return f"{path}: {message} (got {error['input']!r})"
 
 
@@ -113,7 +114,7 @@ def _keys_at(loc: list[Any], raw: dict[str, Any]) -> list[str]:
     node, value = schema, raw
     for part in loc:
         if isinstance(value, dict) and part not in node.get("properties", {}):
-            return []  # below a key that is no string, which is a problem of its own
+            return []  # below a key that is not a string, which is reported separately
         node = node["items"] if isinstance(value, list) else node.get("properties", {}).get(part, {})
         value = value[part]
         for option in [node, *node.get("anyOf", []), *node.get("allOf", [])]:
@@ -131,7 +132,7 @@ def _keys_at(loc: list[Any], raw: dict[str, Any]) -> list[str]:
 
 
 def _contradictions(raw: dict[str, Any]) -> Iterator[str]:
-    """Problems between values. Works on the raw mapping, so that they are found beside structural problems."""
+    """Contradictions between values. Works on the raw mapping, so that structural problems do not hide them."""
     yield from _split_problems(_get(raw, "corpus", "split"))
     yield from _source_problems(_get(raw, "corpus", "source"), _get(raw, "corpus", "path"))
     yield from _filter_problems(_list(raw, "corpus", "filters"))
@@ -144,7 +145,7 @@ def _contradictions(raw: dict[str, Any]) -> Iterator[str]:
 
 
 def _interval_problems(raw: dict[str, Any]) -> Iterator[str]:
-    """A percentile beyond the outermost draw is that draw: the interval would be narrower than it says."""
+    """Too few draws cannot resolve the percentiles: the interval would be narrower than stated."""
     draws, confidence = (_get(raw, "analysis", key) for key in ("draws", "confidence"))
     if isinstance(draws, int) and isinstance(confidence, float) and 0 < confidence < 1:
         needed = math.ceil(round(2 / (1 - confidence), 6))
@@ -159,7 +160,7 @@ def _get(raw: Any, *path: str) -> Any:
 
 
 def _list(raw: Any, *path: str) -> list[Any]:
-    """The list at this place; an empty one for whatever else is there, which pydantic reports."""
+    """The list at this path; empty if it is not a list, which pydantic reports."""
     value = _get(raw, *path)
     return value if isinstance(value, list) else []
 
@@ -171,7 +172,7 @@ def _split_problems(split: Any) -> Iterator[str]:
 
 
 def _source_problems(source: Any, path: Any) -> Iterator[str]:
-    catalogue = read(CATALOG / "datasets.yaml")
+    catalogue = read(DATASETS)
     known = sorted(catalogue)
     if isinstance(source, str) and source not in known:
         yield f"corpus.source: unknown source {source!r}{_hint(source, known)}; allowed: {', '.join(known)}"
@@ -184,19 +185,9 @@ def _source_problems(source: Any, path: Any) -> Iterator[str]:
 
 
 def _filter_problems(filters: list[Any]) -> Iterator[str]:
-    """What `corpus.filters.document_filters` would refuse after the download, and a length that no text has."""
     names = [_get(item, "name") for item in filters]
-    for name in FILTER_NAMES:
-        if names.count(name) > 1:
-            yield f"corpus.filters: filter {name} occurs twice; join the two, so that each is reported"
-    first = next((i for i, name in enumerate(names) if name in COMPARES_DOCUMENTS), len(names))
-    for name in names[first:]:
-        if name in FILTER_NAMES and name not in COMPARES_DOCUMENTS:
-            yield f"corpus.filters: filter {name} stands behind {names[first]}, which compares documents; put it before"
-    for i, item in enumerate(filters):
-        low, high = _get(item, "min_characters"), _get(item, "max_characters")
-        if isinstance(low, int) and isinstance(high, int) and low > high:
-            yield f"corpus.filters.{i}: no text has at least {low} and at most {high} characters"
+    for problem, remedy in order_problems([name for name in names if isinstance(name, str) and name in registered()]):
+        yield f"corpus.filters: {problem}; {remedy}"
 
 
 def _variant_problems(raw: dict[str, Any]) -> Iterator[str]:
@@ -248,7 +239,7 @@ def _name_problems(raw: dict[str, Any]) -> Iterator[str]:
 
 
 def _repeated(raw: dict[str, Any]) -> Iterator[str]:
-    """One thing named twice is one run, not two; numbers count as file names spell them (`spec.Run.name`)."""
+    """Repeated entries would give one run, not two; numbers are compared as run names format them."""
     training = _get(raw, "training")
     lists = {
         "models.variants": _get(raw, "models", "variants"),
@@ -262,7 +253,7 @@ def _repeated(raw: dict[str, Any]) -> Iterator[str]:
     for path, values in lists.items():
         names = [f"{value:g}" if isinstance(value, float) else str(value) for value in _list(values)]
         for name in sorted({name for name in names if names.count(name) > 1}):
-            yield f"{path}: {name} stands there more than once"
+            yield f"{path}: {name} is listed more than once"
 
 
 def _paper_problems(raw: dict[str, Any]) -> Iterator[str]:

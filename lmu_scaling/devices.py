@@ -1,4 +1,4 @@
-"""The device a job computes on: the one it asks for, else the best that torch sees."""
+"""Selection of the device that a job computes on."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class DeviceError(UserError):
 
 
 def choose(device: str = "auto") -> torch.device:
-    """`auto` is a GPU where torch sees one; a GPU that is asked for and not seen is an error, never the CPU."""
+    """`auto`: a GPU if torch sees one, else the CPU. A requested GPU that torch does not see is an error."""
     kind = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
     if kind.startswith("cuda") and not torch.cuda.is_available():
         raise DeviceError(
-            "this job asks for a GPU, but torch sees none",
+            "this job requests a GPU, but torch sees none",
             f"device {device!r}, torch {torch.__version__}",
             "run on a GPU node with a CUDA build of torch (docs/cluster.md), or use device cpu",
         )

@@ -1,4 +1,4 @@
-"""What a user can get wrong and what a disk can do, each as one class.
+"""One class for each kind of user error and system failure.
 
 Every message has three lines: what happened, where, and what to do. The command line prints these lines and exits
 with the class's code; the traceback goes to the log only when `LMU_SCALING_TRACEBACK=1`.
@@ -6,9 +6,11 @@ with the class's code; the traceback goes to the log only when `LMU_SCALING_TRAC
 
 from __future__ import annotations
 
+AFFECTS_RESULTS = False
+
 
 class UserError(Exception):
-    """An error that is explained instead of traced. Subclasses differ in name and exit code, not in shape."""
+    """An error that is reported in three lines, without a traceback. Subclasses differ in name and exit code."""
 
     exit_code = 2
 
@@ -33,7 +35,7 @@ class DownloadError(UserError):
 
 
 class TokensError(UserError):
-    """Shards or their manifest are missing, damaged, or made by another tokenizer."""
+    """Shards or their index are missing, damaged, or made by another tokenizer."""
 
 
 class ModelError(UserError):
@@ -51,7 +53,7 @@ class RunLocked(UserError):
 
 
 class Diverged(UserError):
-    """The loss became NaN or stayed above its start; the last good state was kept."""
+    """The loss became NaN or stayed above its initial value; the last good state was kept."""
 
     exit_code = 4
 
@@ -73,7 +75,7 @@ class AuditError(UserError):
 
 
 class DiskFull(UserError):
-    """The file system ran out of space; nothing half-written was left under its final name."""
+    """The file system is full; no partial file was left under its final name."""
 
     exit_code = 7
 

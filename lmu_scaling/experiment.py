@@ -1,14 +1,11 @@
-"""The runs an experiment consists of, and the spec of each: from the configuration to what is trained."""
+"""From the configuration to training runs: which runs an experiment has, and the spec of each."""
 
 from __future__ import annotations
-
-from dataclasses import asdict
-from typing import Any
 
 from lmu_scaling.models import ModelSpec, resolve
 from lmu_scaling.runtime import canonical_json, sha256_bytes
 from lmu_scaling.sections import Config, Size
-from lmu_scaling.spec import FORMAT, Run
+from lmu_scaling.spec import DataSpec, PlateauSpec, Run, RunSpec, TrainingSpec
 
 
 def runs(config: Config) -> list[Run]:
@@ -59,38 +56,36 @@ def model_spec(config: Config, variant: str, size_name: str) -> ModelSpec:
     )
 
 
-def data_identity(config: Config) -> dict[str, Any]:
+def data_spec(config: Config) -> DataSpec:
     """What decides the token stream. Paths, engines and the number of jobs do not."""
     corpus = config.corpus.model_dump(exclude={"path", "parts"})
     tokens = config.tokens.model_dump(exclude={"engine"})
-    return {
-        "corpus": config.corpus.source,
-        "settings": sha256_bytes(canonical_json({"corpus": corpus, "tokens": tokens}).encode())[:16],
-    }
+    settings = canonical_json({"corpus": corpus, "tokens": tokens})
+    return DataSpec(config.corpus.source, sha256_bytes(settings.encode())[:16])
 
 
-def spec_of(config: Config, run: Run) -> dict[str, Any]:
-    """The spec of a run; `learning_rate` is null until the sweep has been judged (recipe `tuned`)."""
+def spec_of(config: Config, run: Run) -> RunSpec:
+    """The spec of a run; its learning rate is None until the sweep has been judged (recipe `tuned`)."""
     training, optimiser = config.training, config.training.optimiser
     tuned = training.recipe == "tuned"
     rate = run.learning_rate if run.learning_rate is not None else (None if tuned else optimiser.learning_rate)
     steps = max(1, round(training.steps * run.multiple))
-    return {
-        "format": FORMAT,
-        "model": asdict(model_spec(config, run.variant, run.size)),
-        "data": data_identity(config),
-        "training": {
-            "batch": training.batch,
-            "steps": steps,
-            "seed": run.seed,
-            "learning_rate": rate,
-            "betas": [optimiser.beta1, optimiser.beta2],
-            "eps": optimiser.eps,
-            "weight_decay": optimiser.weight_decay,
-            "clip": training.tuning.clip if tuned else optimiser.clip,
-            "warmup": training.schedule.warmup,
-            "plateau": training.schedule.plateau.model_dump() if training.schedule.plateau else None,
-            "validate_every": max(1, steps // training.validations),
-            "validation_sequences": training.validation_sequences,
-        },
-    }
+    plateau = training.schedule.plateau
+    return RunSpec(
+        model=model_spec(config, run.variant, run.size),
+        data=data_spec(config),
+        training=TrainingSpec(
+            batch=training.batch,
+            steps=steps,
+            seed=run.seed,
+            learning_rate=rate,
+            betas=(optimiser.beta1, optimiser.beta2),
+            eps=optimiser.eps,
+            weight_decay=optimiser.weight_decay,
+            clip=training.tuning.clip if tuned else optimiser.clip,
+            warmup=training.schedule.warmup,
+            plateau=PlateauSpec(**plateau.model_dump()) if plateau else None,
+            validate_every=max(1, steps // training.validations),
+            validation_sequences=training.validation_sequences,
+        ),
+    )

@@ -1,11 +1,11 @@
-"""A manifest beside every product: what a job read, wrote and ran, on which kind of machine.
+"""Manifests: the provenance of a job's outputs, written beside them as `*.manifest.json`.
 
-`*.manifest.json` lists every input and output with size and sha256, the command, the code, the environment, and
-whatever facts the job reports (spec, seed, tokens, FLOPs). It ends with a seal, the hash of all the rest, so that the
-audit notices a change in the manifest itself. Nothing here imports torch.
+A manifest lists every input and output with size and sha256, the command, the code, the environment, and the facts
+that the job reports (spec, seed, tokens, FLOPs). Its seal, a hash of all other entries, lets the audit detect a change
+in the manifest itself. Nothing here imports torch.
 
-Paths are relative to the manifest's folder, so that results can be moved; a file of the repository is named
-relative to it (`"in": "repository"`), and any other file by its name alone (`"in": "elsewhere"`): no machine path.
+Paths are relative to the manifest's folder, so that results can be moved. A file of the repository is named relative
+to its root (`"in": "repository"`), and any other file by its name alone (`"in": "elsewhere"`): no machine path.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ from pathlib import Path
 from typing import Any
 
 from lmu_scaling.errors import ResultsError
-from lmu_scaling.provenance import REPOSITORY, meanings
-from lmu_scaling.redaction import redacted
+from lmu_scaling.fingerprint import module_hashes
+from lmu_scaling.paths import LOCK, REPOSITORY
+from lmu_scaling.redaction import redact_json
 from lmu_scaling.runtime import atomic_write, canonical_json, sha256_bytes, sha256_file
 
-FORMAT = 2
+AFFECTS_RESULTS = False
+FORMAT = 3
 SUFFIX = ".manifest.json"
-# Folders of an experiment, wherever they are; what else lies in the repository is source.
+# Folders of outputs; all other files in the repository are sources.
 PRODUCTS = ("results", "paper_figures")
 PACKAGES = ("torch", "numpy", "scipy", "pandas", "pyarrow", "tiktoken", "safetensors", "matplotlib", "datasets")
 
@@ -37,7 +39,7 @@ PACKAGES = ("torch", "numpy", "scipy", "pandas", "pyarrow", "tiktoken", "safeten
 def write_manifest(
     path: str | Path,
     *,
-    verb: str,
+    job: str,
     inputs: dict[str, list[Path]],
     outputs: dict[str, list[Path]],
     started: float,
@@ -47,20 +49,20 @@ def write_manifest(
     facts: dict[str, Any] | None = None,
     known: Mapping[str, str] | None = None,
 ) -> None:
-    """Record a job. `seconds` comes from a monotonic clock: a clock that is set back makes no negative duration.
+    """Record a job. `seconds` must come from a monotonic clock, because the system clock may be set back.
 
-    `known` has the sha256 of outputs that the job hashed itself while it wrote them, and then read back.
+    `known`: sha256 of outputs that the job hashed while it wrote them and verified afterwards.
     """
     path = Path(path)
     write_sealed(
         path,
-        redacted(
+        redact_json(
             {
                 "format": FORMAT,
-                "verb": verb,
+                "job": job,
                 "command": ["python", "-m", "lmu_scaling", *(sys.argv[1:] if command is None else command)],
                 "code": code,
-                "sources": meanings(name for name in sys.modules if name.startswith("lmu_scaling.")),
+                "sources": module_hashes(name for name in sys.modules if name.startswith("lmu_scaling.")),
                 "git": git_state(),
                 "environment": environment(),
                 "started": utc(started),
@@ -76,7 +78,7 @@ def write_manifest(
 
 # ------------------------------------------------------------------------------------------------------------- seal
 def render(value: Any) -> str:
-    """The one spelling of a sealed file: any other byte is a change."""
+    """The only valid text of a sealed file, so that any changed byte is detected."""
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -94,15 +96,15 @@ def write_sealed(path: str | Path, value: dict[str, Any]) -> None:
 
 
 def read_sealed(path: str | Path) -> dict[str, Any]:
-    """A sealed file, or ResultsError if one byte of it differs from what was written."""
-    remedy = "this file was changed after it was written: restore it, or run the job that made it again"
+    """Read a sealed file; raise ResultsError if any byte was changed after writing."""
+    remedy = "the file was changed after it was written: restore it, or run the job that made it again"
     try:
         text = Path(path).read_bytes().decode("utf-8")
         value = json.loads(text)
-        whole = isinstance(value, dict) and value.get("seal") == seal(value) and render(value) == text
+        valid = isinstance(value, dict) and value.get("seal") == seal(value) and render(value) == text
     except (ValueError, OSError, RecursionError) as error:
         raise ResultsError(f"unreadable: {error}", str(path), remedy) from error
-    if not whole:
+    if not valid:
         raise ResultsError("its seal does not match its content", str(path), remedy)
     return value
 
@@ -120,7 +122,7 @@ def digest(path: Path, manifest: Path, known: Mapping[str, str] | None = None) -
 
 
 def locate(path: Path, manifest: Path) -> dict[str, str]:
-    """How a manifest names a file. By name, not through symbolic links: `results` may be a link to a larger disk."""
+    """A file's path in a manifest. Symbolic links are not resolved: `results` may be a link to a larger disk."""
     here, home = absolute(path), absolute(manifest).parent
     base = _base(home)
     if here.is_relative_to(base) and (base == home or here.relative_to(base).parts[0] in PRODUCTS):
@@ -131,12 +133,12 @@ def locate(path: Path, manifest: Path) -> dict[str, str]:
 
 
 def absolute(path: str | Path) -> Path:
-    """Absolute and without `..`, but with symbolic links as they are named."""
+    """Absolute and without `..`; symbolic links are not resolved."""
     return Path(os.path.normpath(Path(path).absolute()))
 
 
 def _base(home: Path) -> Path:
-    """The folder that holds `results/` and `paper_figures/`, seen from a manifest's folder."""
+    """The parent of `results/` and `paper_figures/`, from a manifest's folder."""
     for folder in (home, *home.parents):
         if folder.name in PRODUCTS:
             return folder.parent
@@ -144,7 +146,7 @@ def _base(home: Path) -> Path:
 
 
 def find(entry: dict[str, Any], manifest: Path) -> Path | None:
-    """The inverse of `locate`; None for a file that only its own machine knows."""
+    """The inverse of `locate`; None for a file outside results and repository."""
     place = entry.get("in")
     if place == "elsewhere":
         return None
@@ -159,7 +161,7 @@ def utc(seconds: float) -> str:
 # ------------------------------------------------------------------------------------------------------ environment
 @functools.cache
 def git_state() -> dict[str, Any]:
-    """Commit and whether the tree was dirty; empty outside a clone."""
+    """Commit, and whether tracked files have uncommitted changes; empty outside a clone."""
     try:
         run = functools.partial(subprocess.run, cwd=REPOSITORY, capture_output=True, text=True, timeout=10, check=True)
         commit = run(["git", "rev-parse", "HEAD"]).stdout.strip()
@@ -171,7 +173,7 @@ def git_state() -> dict[str, Any]:
 
 @functools.cache
 def environment() -> dict[str, Any]:
-    """Versions and the class of machine; no host name, no user, no environment variable."""
+    """Versions and hardware; no host name, no user name, no environment variable."""
     facts: dict[str, Any] = {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
@@ -182,7 +184,7 @@ def environment() -> dict[str, Any]:
     }
     if driver := _cuda_driver():
         facts["cuda_driver"] = driver
-    torch = sys.modules.get("torch")  # only a job that used torch can say what it ran on
+    torch = sys.modules.get("torch")  # imported already, if the job used it
     if torch is not None and torch.cuda.is_available():
         facts["cuda"] = torch.version.cuda
         facts["gpu"] = torch.cuda.get_device_name()
@@ -190,8 +192,7 @@ def environment() -> dict[str, Any]:
 
 
 def lock_hash() -> str | None:
-    lock = REPOSITORY / "requirements.lock"
-    return sha256_file(lock)[:16] if lock.is_file() else None
+    return sha256_file(LOCK)[:16] if LOCK.is_file() else None
 
 
 def _versions() -> list[tuple[str, str]]:
@@ -205,7 +206,7 @@ def _versions() -> list[tuple[str, str]]:
 
 
 def _cuda_driver() -> str:
-    """From the kernel module: asking a library would cost a light job a second."""
+    """From the kernel module: loading a library would take a light job a second."""
     try:
         text = Path("/proc/driver/nvidia/version").read_text()
     except OSError:

@@ -1,4 +1,4 @@
-"""The thin layer between the science and the machine: atomic files, checksums, progress.
+"""Helpers between the science and the machine: atomic files, checksums, progress.
 
 Nothing here imports torch, so that light jobs stay light.
 """
@@ -20,14 +20,15 @@ from typing import IO, Any, TypeVar
 
 from lmu_scaling.errors import DiskFull, ResultsError
 
+AFFECTS_RESULTS = False
 T = TypeVar("T")
-# A file where a folder should be, or the other way round; a name that cannot be; a disk that fails.
-NO_PLACE = (errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EIO)
+# A file where a folder should be or vice versa, an invalid name, a failing disk.
+UNWRITABLE = (errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EIO)
 
 
 @contextmanager
 def disk_full_is_explained(path: Path) -> Iterator[None]:
-    """Turn "no space left", "read-only" and what else keeps a file from being written into a three-line message."""
+    """Turn errors that keep a file from being written (disk full, read-only, …) into three-line messages."""
     try:
         yield
     except OSError as error:
@@ -41,9 +42,9 @@ def disk_full_is_explained(path: Path) -> Iterator[None]:
             raise ResultsError(
                 f"cannot write: {error.strerror}", str(path), "make the folder writable, or run in another directory"
             ) from error
-        if error.errno in NO_PLACE:
+        if error.errno in UNWRITABLE:
             raise ResultsError(
-                f"cannot write: {error.strerror}", str(path), "take away what stands there, or run in another directory"
+                f"cannot write: {error.strerror}", str(path), "remove what is in the way, or run in another directory"
             ) from error
         raise
 
@@ -67,7 +68,7 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
 
 
 def _clear_stale(path: Path) -> None:
-    """Remove what killed processes left half-written beside `path`; a living one may be at the same work."""
+    """Remove partial files that dead processes left beside `path`; a live process may still be writing its own."""
     for scratch in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
         try:
             os.kill(int(scratch.name.split(".")[-2]), 0)
@@ -118,18 +119,18 @@ def sha256_file(path: str | Path, chunk: int = 1 << 20) -> str:
 
 
 def keep_freed_memory() -> None:
-    """Large buffers are reused, not mapped anew in every pass: a training loop asks for the same ones again."""
+    """Make glibc keep freed memory: a training loop allocates the same large buffers in every step."""
     _mallopt(-4, 0)  # M_MMAP_MAX: no separate mappings
-    _mallopt(-1, -1)  # M_TRIM_THRESHOLD: nothing is given back; the largest positive value is only 2 GiB
+    _mallopt(-1, -1)  # M_TRIM_THRESHOLD: never trim; the largest positive value is only 2 GiB
 
 
 def share_freed_memory() -> None:
-    """What one thread freed serves the next one, instead of staying in a heap of the thread's own (M_ARENA_MAX)."""
+    """Use one heap for all threads, so that memory freed by one is reused by the next (M_ARENA_MAX)."""
     _mallopt(-8, 1)
 
 
 def _mallopt(option: int, value: int) -> None:
-    """Set an option of glibc's allocator; other systems do without."""
+    """Set an option of glibc's allocator; no effect on other systems."""
     if sys.platform.startswith("linux"):
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
         if mallopt is not None:
@@ -198,8 +199,16 @@ def si(value: float) -> str:
     return f"{value:.3g}"
 
 
+def byte_size(count: float) -> str:
+    """29344276480 → '29.3 GB'."""
+    for bound, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= bound:
+            return f"{count / bound:.3g} {unit}"
+    return f"{count:.0f} bytes"
+
+
 def duration(seconds: float) -> str:
-    """Seconds as a person would say them."""
+    """Seconds in a readable unit."""
     if seconds < 90:
         return f"{seconds:.0f} s" if seconds >= 1 else f"{seconds:.1g} s"
     if seconds < 5400:

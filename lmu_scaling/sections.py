@@ -2,78 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Union
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-Share = Annotated[float, Field(ge=0, le=1)]
-SomeShare = Annotated[float, Field(gt=0, le=1)]
-Decay = Annotated[float, Field(ge=0, lt=1)]
-Positive = Annotated[int, Field(gt=0)]
-Seed = Annotated[int, Field(ge=0, lt=2**63)]
+from lmu_scaling.corpus.filters import Filter, registered
+from lmu_scaling.fields import Decay, Positive, Section, Seed, Share, SomeShare
 
+AFFECTS_RESULTS = False
 
-class Section(BaseModel):
-    """Unknown keys are errors: a typo must not silently mean "default". No number is infinite."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+if TYPE_CHECKING:
+    AnyFilter = Filter
+else:
+    AnyFilter = Annotated[Union[tuple(registered().values())], Field(discriminator="name")]  # noqa: UP007
 
 
 # ---------------------------------------------------------------------------------------------------------- corpus
-class LanguageFilter(Section):
-    """Keep documents whose metadata names an accepted language."""
-
-    name: Literal["language"]
-    accept: list[str] = Field(["en"], description="Accepted values of the document's `lang` (page mark-up)")
-    missing: Literal["keep", "drop"] = Field("keep", description="What to do with documents that have no `lang`")
-
-
-class LengthFilter(Section):
-    """Keep documents of reasonable length."""
-
-    name: Literal["length"]
-    min_characters: int = Field(0, ge=0, description="Shorter documents are dropped [characters]")
-    max_characters: int | None = Field(
-        None, gt=0, description="Longer documents are dropped [characters]; null: no limit"
-    )
-
-
-class UniqueWordsFilter(Section):
-    """Drop lists, tables and repeated boilerplate."""
-
-    name: Literal["unique_words"]
-    min_unique: int = Field(0, ge=0, description="Fewest different words [words]")
-    min_share: Share = Field(0.0, description="Fewest different words as a share of all words")
-
-
-class TokenRatioFilter(Section):
-    """Drop text that GPT-2's tokenizer shatters (other scripts, base64, logs)."""
-
-    name: Literal["token_ratio"]
-    max_tokens_per_character: float = Field(0.5, gt=0, description="Most tokens per character")
-
-
-class ExactDuplicatesFilter(Section):
-    """Drop documents whose text was seen before."""
-
-    name: Literal["exact_duplicates"]
-
-
-class NearDuplicatesFilter(Section):
-    """Drop documents that are almost the same as an earlier one (MinHash)."""
-
-    name: Literal["near_duplicates"]
-    threshold: Share = Field(0.8, description="Jaccard similarity of word shingles above which a document is dropped")
-    permutations: Positive = Field(128, description="MinHash permutations")
-    shingle: Positive = Field(5, description="Words per shingle")
-
-
-Filter = Annotated[
-    LanguageFilter | LengthFilter | UniqueWordsFilter | TokenRatioFilter | ExactDuplicatesFilter | NearDuplicatesFilter,
-    Field(discriminator="name"),
-]
-
-
 class Split(Section):
     """Shares of documents; they sum to 1 (paper, section 5: 96/3/1)."""
 
@@ -90,11 +34,11 @@ class Corpus(Section):
     parts: int = Field(
         1, gt=0, le=99999, description="Number of jobs the corpus is cut into; does not change the result"
     )
-    filters: list[Filter] = Field([], description="Applied in this order; each one's effect is reported")
+    filters: list[AnyFilter] = Field([], description="Applied in this order; each one's effect is reported")
     target_tokens: int | None = Field(None, gt=0, description="Subsample to about this many tokens; null: keep all")
     split: Split = Field(description="Train, validation and test shares, by document")
     on_bad_document: Literal["skip", "stop"] = Field("skip", description="Skip and count unreadable documents, or stop")
-    max_bad_share: Share = Field(0.001, description="Stop when more than this share of documents is unreadable")
+    max_bad_share: Share = Field(0.001, description="Stop if more than this share of documents or bytes is unreadable")
 
 
 class Tokens(Section):
@@ -103,7 +47,7 @@ class Tokens(Section):
     encoding: Literal["gpt2"] = Field("gpt2", description="The tokenizer")
     vocab: int = Field(50257, ge=257, le=50257, description="Vocabulary incl. the separator; 50257 is GPT-2 itself")
     engine: Literal["tiktoken", "fastokens"] = Field(
-        "tiktoken", description="tiktoken is the reference; another engine must first prove identical ids"
+        "tiktoken", description="tiktoken is the reference; fastokens is faster and checked against it on samples"
     )
 
 
@@ -226,7 +170,7 @@ class Analysis(Section):
     complexity: Complexity = Field(Complexity(), description="The measurement behind Table 1")
 
 
-# ----------------------------------------------------------------------------------------------------- paper, audit
+# ------------------------------------------------------------------------------------------------------ paper, plan
 class Look(Section):
     """How a variant looks in every figure."""
 
@@ -244,20 +188,21 @@ class Paper(Section):
 
 
 class Accelerator(Section):
-    """A device the plan is costed on."""
+    """A device that the plan estimates hours and price for."""
 
     name: str = Field(description="Name in the plan")
+    kind: Literal["cpu", "gpu"] = Field("gpu", description="Training and evaluation on a gpu reserve one each")
     tflops: float = Field(gt=0, description="Peak dense throughput in the training precision [TFLOP/s]")
-    utilisation: SomeShare = Field(description="Share of the peak that is assumed to be reached")
+    utilisation: SomeShare = Field(description="Share of the peak that training is assumed to reach")
     memory_gb: float = Field(gt=0, description="Device memory [GB]")
     price_per_hour: float = Field(0.0, ge=0, description="Price of one device hour, in your currency")
 
 
 class Plan(Section):
-    """What `snakemake plan` assumes."""
+    """Assumptions of `snakemake plan` and of the resources that jobs reserve."""
 
     accelerators: list[Accelerator] = Field(
-        min_length=1, description="Devices the plan is costed on; the first is ours"
+        min_length=1, description="Devices in the plan; jobs reserve resources for the first one"
     )
 
 

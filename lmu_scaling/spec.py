@@ -1,17 +1,21 @@
 """The identity of a training run.
 
-A spec (`spec.json`) holds all that decides a run's result and nothing else: device, micro-batch, number of GPUs,
+A spec (`spec.json`) holds everything that decides a run's result and nothing else: device, micro-batch, number of GPUs,
 labels and colours are not in it. Its hash is the run's identity; checkpoints carry it.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from lmu_scaling.errors import ResultsError
-from lmu_scaling.runtime import canonical_json, sha256_bytes
+from lmu_scaling.errors import ModelError, ResultsError
+from lmu_scaling.models import ModelSpec
+from lmu_scaling.runtime import canonical_json, read_json, sha256_bytes, write_json
 
 FORMAT = 1
 NUMBER = r"[0-9.]+(?:e[+-]\d+)?"  # as %g writes it
@@ -51,10 +55,88 @@ def parse_run(name: str) -> Run:
     )
 
 
-def spec_hash(spec: dict[str, Any]) -> str:
-    return sha256_bytes(canonical_json(spec).encode())[:16]
+@dataclass(frozen=True)
+class DataSpec:
+    """What decides the token stream: the corpus and a hash of its settings."""
+
+    corpus: str
+    settings: str
 
 
-def tokens_of(spec: dict[str, Any]) -> int:
-    """Tokens a run trains on."""
-    return int(spec["training"]["steps"] * spec["training"]["batch"] * spec["model"]["context"])
+@dataclass(frozen=True)
+class PlateauSpec:
+    """Reduce on plateau: multiply the rate by `factor` after `patience` validations without a fall of `min_delta`."""
+
+    factor: float
+    patience: int
+    min_delta: float
+
+
+@dataclass(frozen=True)
+class TrainingSpec:
+    """Optimisation: batch [sequences], steps, seed, Adam, schedule, validation."""
+
+    batch: int
+    steps: int
+    seed: int
+    learning_rate: float | None
+    """Peak rate; None until the sweep has been judged (recipe `tuned`)."""
+    betas: tuple[float, float]
+    eps: float
+    weight_decay: float
+    clip: float | None
+    warmup: float
+    """Share of the steps."""
+    plateau: PlateauSpec | None
+    validate_every: int
+    validation_sequences: int
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """Everything that decides the result of one training run."""
+
+    model: ModelSpec
+    data: DataSpec
+    training: TrainingSpec
+    format: int = FORMAT
+
+    @property
+    def hash(self) -> str:
+        return sha256_bytes(canonical_json(self.asdict()).encode())[:16]
+
+    @property
+    def tokens(self) -> int:
+        """Tokens the run trains on."""
+        return self.training.steps * self.training.batch * self.model.context
+
+    def asdict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    def with_learning_rate(self, rate: float | None) -> RunSpec:
+        return dataclasses.replace(self, training=dataclasses.replace(self.training, learning_rate=rate))
+
+    def write(self, path: Path) -> None:
+        write_json(path, self.asdict())
+
+    @classmethod
+    def read(cls, path: Path) -> RunSpec:
+        return cls.from_dict(read_json(path), str(path))
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any], where: str = "spec.json") -> RunSpec:
+        try:
+            training = dict(values["training"])
+            if training["plateau"] is not None:
+                training["plateau"] = PlateauSpec(**training["plateau"])
+            training["betas"] = tuple(training["betas"])
+            return cls(
+                ModelSpec.from_dict(values["model"]),
+                DataSpec(**values["data"]),
+                TrainingSpec(**training),
+                values["format"],
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, ModelError) as error:
+            raise ResultsError(
+                f"not the spec of a run: {error}", where, "delete it and run the workflow again"
+            ) from error

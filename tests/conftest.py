@@ -1,4 +1,4 @@
-"""For all tests: one thread per process, so that they neither fight for cores nor depend on how many there are."""
+"""One thread per process in all tests: parallel tests share the cores, and results do not depend on their number."""
 
 import os
 

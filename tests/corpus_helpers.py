@@ -7,28 +7,25 @@ import json
 import tarfile
 from collections.abc import Iterable
 from pathlib import Path
-from types import SimpleNamespace
 
 import zstandard
 
-from lmu_scaling.corpus.decide import deduplicate
-from lmu_scaling.corpus.parts import filter_part
-from lmu_scaling.corpus.sources import fetch
-from lmu_scaling.tokens.manifest import write_manifest
-from lmu_scaling.tokens.shards import tokenise_part
+from lmu_scaling.corpus import sources
+from lmu_scaling.sections import Corpus, Split, Tokens
+from lmu_scaling.tokens import deduplicate as selection
+from lmu_scaling.tokens import encode as parts
+from lmu_scaling.tokens import index, shards
 
 CATALOG = Path(__file__).resolve().parents[1] / "workflow" / "catalog" / "datasets.yaml"
 
 
-def corpus_settings(**changes):
-    shares = SimpleNamespace(train=0.8, validation=0.1, test=0.1)
-    values = {"source": "local", "path": None, "parts": 1, "filters": [], "target_tokens": None, "split": shares}
-    values |= {"on_bad_document": "skip", "max_bad_share": 0.001}
-    return SimpleNamespace(**(values | changes))
+def corpus_settings(**changes) -> Corpus:
+    values = {"source": "local", "split": Split(train=0.8, validation=0.1, test=0.1)}
+    return Corpus(**(values | changes))
 
 
-def token_settings(**changes):
-    return SimpleNamespace(**({"encoding": "gpt2", "vocab": 50257, "engine": "tiktoken"} | changes))
+def token_settings(**changes) -> Tokens:
+    return Tokens(**changes)
 
 
 def json_lines(records: Iterable) -> bytes:
@@ -62,15 +59,39 @@ def words(seed: int, count: int = 60) -> str:
     return " ".join(out)
 
 
+# The jobs of both stages, with the settings they take from the configuration.
+
+
+def fetch(settings: Corpus, catalog: Path, data: Path, out: Path) -> None:
+    sources.fetch(settings.source, settings.path, data, out, catalog)
+
+
+def encode_part(settings: Corpus, tokens: Tokens, source: Path, part: int, out: Path) -> None:
+    parts.encode(settings.filters, settings.parts, settings.on_bad_document, tokens, source, part, out)
+
+
+def deduplicate(settings: Corpus, source: Path, part_folder: Path, out: Path) -> None:
+    chosen = (settings.filters, settings.parts, settings.split, settings.target_tokens, settings.max_bad_share)
+    selection.deduplicate(*chosen, source, part_folder, out)
+
+
+def write_shards(settings: Corpus, tokens: Tokens, folder: Path, part_folder: Path, part: int, out: Path) -> None:
+    shards.shard(settings.split, tokens, folder, part_folder, part, out)
+
+
+def write_index(settings: Corpus, tokens: Tokens, folder: Path, out: Path) -> None:
+    index.index(settings.parts, tokens, folder, out)
+
+
 def run_stages(root: Path, settings, tokens=None, catalog: Path = CATALOG) -> Path:
-    """All verbs of both stages, in order; returns the folder with the shards."""
+    """All jobs of both stages, in order; returns the folder with the shards."""
     tokens = tokens or token_settings()
-    source, parts, shards = root / "corpus" / "source.json", root / "corpus" / "parts", root / "tokens"
+    source, folder = root / "corpus" / "source.json", root / "tokens"
     fetch(settings, catalog, root / "data", source)
     for part in range(settings.parts):
-        filter_part(settings, tokens, source, part, parts)
-    deduplicate(settings, source, parts, root / "corpus")
+        encode_part(settings, tokens, source, part, folder / "parts")
+    deduplicate(settings, source, folder / "parts", folder)
     for part in range(settings.parts):
-        tokenise_part(settings, tokens, root / "corpus", parts, part, shards)
-    write_manifest(settings, tokens, root / "corpus", shards, shards / "manifest.json")
-    return shards
+        write_shards(settings, tokens, folder, folder / "parts", part, folder)
+    write_index(settings, tokens, folder, folder / "index.json")
+    return folder

@@ -1,4 +1,4 @@
-"""What a test needs of its machine: missing on a user's, the test is skipped and says why; in CI it fails."""
+"""Requirements of tests on their machine. If one is missing, the test is skipped with a reason; in CI it fails."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ IN_CI = bool(os.environ.get("LMU_SCALING_CI"))
 
 
 def needs(present: object, otherwise: str) -> pytest.MarkDecorator:
-    """A mark: the test runs if `present`, and in CI in any case."""
+    """Mark a test to run only if `present`; in CI it always runs."""
     return pytest.mark.skipif(not present and not IN_CI, reason=otherwise)
 
 
@@ -26,13 +26,13 @@ def require(present: object, otherwise: str) -> None:
 
 
 def can_mount() -> bool:
-    """Whether this machine has name spaces in which a small disk can be mounted, unseen by others."""
+    """Whether this machine allows private mounts in a user name space."""
     command = ["unshare", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"]
     return bool(shutil.which("unshare")) and subprocess.run(command, capture_output=True).returncode == 0
 
 
 def on_small_disk(folder: Path, kilobytes: int, command: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run a command for which `folder` is a disk of that size."""
+    """Run a command with a tmpfs of that size mounted at `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     script = f'mount -t tmpfs -o size={kilobytes}k none {shlex.quote(str(folder))} && exec "$@"'
     words = ["unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh", *command]

@@ -1,36 +1,37 @@
-"""Results of an experiment that never ran: files as `training` and `evaluation` write them, from a known law.
+"""Synthetic experiments with known scaling laws, for tests of analysis, paper and audit, proofs and benchmarks.
 
-    from tests.synthetic import Design, write_results
-    runs = write_results(tmp_path / "results" / "toy", Design())
+    runs = write_results(root, Design())     # training/ and evaluation/ of every run, as the workflow writes them
+    write_experiment(root, Design())         # the same, then config.json, tokens/report.csv and all of analysis/
 
-The truth is L(N, D) = E + A N^-a + B D^-b per variant, with seed noise and with test sequences of unequal difficulty
-that all models share. `write_analysis` runs the whole of `lmu_scaling.analysis` on it, for figures to draw.
+The true loss is L(N, D) = E + A N^-a + B D^-b per variant, plus seed noise, and test sequences of unequal difficulty
+that all models share. `analysis/` is computed by `lmu_scaling.analysis` itself.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 
 from lmu_scaling.counting import count
 from lmu_scaling.evaluation.positions import FINE, bin_edges, bin_of_position
-from lmu_scaling.models import resolve
+from lmu_scaling.models import ModelSpec, resolve
 from lmu_scaling.runtime import write_json
-from lmu_scaling.spec import Run, spec_hash
+from lmu_scaling.spec import DataSpec, Run, RunSpec, TrainingSpec
 
 REPOSITORY = Path(__file__).parents[1]
 PAPER = REPOSITORY / "workflow" / "catalog" / "paper.yaml"
+LEARNING_RATE = 3e-3
+# What rules of the stage `paper` pass to figures and tables.
+FIGURE_SETTINGS = {"experiment": "embedded", "corpus": "state_of_the_union", "tokens": 3.3e6}
 
 
 @dataclass(frozen=True)
 class Law:
-    """E + A N^-a + B D^-b [nats], and the share of the last tokens' gain along the context."""
+    """E + A N^-a + B D^-b [nats]; the loss at position i of the context falls like i^-context_exponent."""
 
     E: float = 0.0
     A: float = 10.0
@@ -53,7 +54,7 @@ LAWS = {
 
 @dataclass(frozen=True)
 class Design:
-    """Which runs there are and how noisy they are; sizes are named by their width."""
+    """The runs of an experiment and their noise; sizes are named by their width."""
 
     variants: tuple[str, ...] = ("lmu", "lmu_attention", "transformer", "lstm")
     widths: tuple[int, ...] = (16, 24, 32, 48)
@@ -80,23 +81,46 @@ class Design:
             for seed in self.seeds
         ]
 
-    def spec(self, run: Run) -> dict:
-        model = resolve(run.variant, int(run.size[1:]), self.context, self.vocab)
-        steps = max(1, round(self.steps * run.multiple))
-        return {
-            "format": 1,
-            "model": model.asdict(),
-            "data": {"corpus": self.corpus, "settings": "0123456789abcdef"},
-            "training": {"batch": self.batch, "steps": steps, "seed": run.seed, "learning_rate": 3e-3},
-        }
+    def model(self, run: Run) -> ModelSpec:
+        return resolve(run.variant, int(run.size[1:]), self.context, self.vocab)
+
+    def models(self) -> dict[str, ModelSpec]:
+        """Each model once, by `<variant>-<size>`."""
+        return {f"{run.variant}-{run.size}": self.model(run) for run in self.runs()}
+
+    def spec(self, run: Run) -> RunSpec:
+        training = TrainingSpec(
+            batch=self.batch,
+            steps=max(1, round(self.steps * run.multiple)),
+            seed=run.seed,
+            learning_rate=LEARNING_RATE,
+            betas=(0.9, 0.999),
+            eps=1e-7,
+            weight_decay=0.0,
+            clip=1.0,
+            warmup=0.04,
+            plateau=None,
+            validate_every=10,
+            validation_sequences=8,
+        )
+        return RunSpec(self.model(run), DataSpec(self.corpus, "0123456789abcdef"), training)
+
+    def tokens(self, run: Run) -> int:
+        return self.spec(run).tokens
 
     def truth(self, run: Run) -> float:
-        spec = self.spec(run)
-        n = count(resolve(run.variant, int(run.size[1:]), self.context, self.vocab)).n_exact
-        return self.laws[run.variant].loss(n, spec["training"]["steps"] * self.batch * self.context)
+        return self.laws[run.variant].loss(count(self.model(run)).n_exact, self.tokens(run))
 
 
 DEFAULT = Design()
+_THREE_SEEDS = {"seeds": (0, 1, 2), "budgets": {"transformer": (2.0, 5.0)}, "sequences": 40}
+SMALL_SCALE = Design(widths=(16, 20, 24, 32, 40, 48), steps=800, **_THREE_SEEDS)
+PAPER_SCALE = Design(
+    widths=(48, 64, 92, 120, 144, 204), context=1024, vocab=50257, batch=512, steps=25000, **_THREE_SEEDS
+)
+
+
+# Runs ----------------------------------------------------------------------------------------------------------------
 
 
 def write_results(root: Path, design: Design = DEFAULT) -> list[str]:
@@ -106,179 +130,154 @@ def write_results(root: Path, design: Design = DEFAULT) -> list[str]:
     runs = design.runs()
     for run in runs:
         loss = design.truth(run) * math.exp(rng.normal(0, design.seed_noise))
-        _write_training(root, design, run, loss, rng)
-        _write_evaluation(root, design, run, loss, difficulty, rng)
-    for variant in design.variants:
-        for width in design.widths:
-            rates = [1e-3, 3e-3, 1e-2]
-            trials = [
-                {"learning_rate": rate, "validation_loss": 6.0 + abs(math.log(rate / 3e-3)) / 10, "diverged": False}
-                for rate in rates
-            ]
-            write_json(
-                root / "training" / "tuning" / f"{variant}-d{width}.json",
-                {"variant": variant, "size": f"d{width}", "learning_rate": 3e-3, "on_edge": False, "trials": trials},
-            )
+        _write_training(root / "training" / run.name, design, run, loss, rng)
+        _write_evaluation(root / "evaluation" / run.name, design, run, loss, difficulty, rng)
+    for variant, size in dict.fromkeys((run.variant, run.size) for run in runs):
+        trials = [
+            {
+                "learning_rate": rate,
+                "validation_loss": 6.0 + abs(math.log(rate / LEARNING_RATE)) / 10,
+                "diverged": False,
+            }
+            for rate in (1e-3, LEARNING_RATE, 1e-2)
+        ]
+        chosen = {"learning_rate": LEARNING_RATE, "on_edge": False, "trials": trials}
+        write_json(root / "training" / "tuning" / f"{variant}-{size}.json", {"variant": variant, "size": size} | chosen)
     return [run.name for run in runs]
 
 
-def _write_training(root: Path, design: Design, run: Run, loss: float, rng: np.random.Generator) -> None:
-    folder, spec = root / "training" / run.name, design.spec(run)
-    steps, tokens = spec["training"]["steps"], spec["training"]["steps"] * design.batch * design.context
-    counts = count(resolve(run.variant, int(run.size[1:]), design.context, design.vocab))
-    write_json(folder / "spec.json", spec)
-    result = {
-        "spec_hash": spec_hash(spec),
-        "tokens_digest": "feed",
-        "steps": steps,
-        "tokens": tokens,
-        "epochs": tokens / 2e6,
-        "final_loss": loss - 0.05,
-        "validation_loss": loss + 0.01,
-        "diverged": False,
-        "n_exact": counts.n_exact,
-        "n_kaplan": counts.n_kaplan,
-        "n_total": counts.n_total,
-        "flops_per_token": counts.flops_training,
-        "flops_per_token_body": counts.flops_training_body,
-        "learning_rate": 3e-3,
-        "identity": spec_hash(spec),
-        "machine": {
-            "device": "cpu",
-            "precision": "float32",
-            "processes": 1,
-            "micro_batch": design.batch,
-            "seconds": 12.5,
-            "tokens_per_second": tokens / 12.5,
-            "mfu": 0.1,
-            "data_wait_share": 0.01,
-            "peak_memory_bytes": 10**9,
-        },
-    }
-    write_json(folder / "result.json", result)
+def _write_training(folder: Path, design: Design, run: Run, loss: float, rng: np.random.Generator) -> None:
+    spec, tokens = design.spec(run), design.tokens(run)
+    steps, counts = spec.training.steps, count(spec.model)
+    spec.write(folder / "spec.json")
+    result = {"spec_hash": spec.hash, "identity": spec.hash, "tokens_digest": "feed"}
+    result |= {"steps": steps, "tokens": tokens, "epochs": tokens / 2e6, "learning_rate": LEARNING_RATE}
+    result |= {"final_loss": loss - 0.05, "validation_loss": loss + 0.01, "diverged": False}
+    result |= {name: getattr(counts, name) for name in ("n_exact", "n_kaplan", "n_total")}
+    result |= {"flops_per_token": counts.flops_training, "flops_per_token_body": counts.flops_training_body}
+    machine = {"device": "cpu", "precision": "float32", "processes": 1, "micro_batch": design.batch, "seconds": 12.5}
+    machine |= {"tokens_per_second": tokens / 12.5, "mfu": 0.1, "data_wait_share": 0.01, "peak_memory_bytes": 10**9}
+    write_json(folder / "result.json", result | {"machine": machine})
     step = np.unique(np.linspace(1, steps, 100).astype(int))
     share = step / steps
-    start = math.log(design.vocab)
-    curve = loss + (start - loss) * np.exp(-6 * share) + rng.normal(0, 0.03, len(step))
-    validated = np.where(np.arange(len(step)) % 10 == 9, curve + 0.01, np.nan)
+    curve = loss + (math.log(design.vocab) - loss) * np.exp(-6 * share) + rng.normal(0, 0.03, len(step))
     history = {
         "step": step,
         "tokens": step * design.batch * design.context,
         "loss": curve,
-        "learning_rate": 3e-3 * np.minimum(1, share / 0.04) * (1 + np.cos(np.pi * share)) / 2,
+        "learning_rate": LEARNING_RATE * np.minimum(1, share / 0.04) * (1 + np.cos(np.pi * share)) / 2,
         "grad_norm": 1 + rng.random(len(step)),
-        "validation_loss": validated,
+        "validation_loss": np.where(np.arange(len(step)) % 10 == 9, curve + 0.01, np.nan),
     }
     pd.DataFrame(history).to_parquet(folder / "history.parquet", index=False)
 
 
 def _write_evaluation(
-    root: Path,
-    design: Design,
-    run: Run,
-    loss: float,
-    difficulty: np.ndarray,
-    rng: np.random.Generator,
+    folder: Path, design: Design, run: Run, loss: float, difficulty: np.ndarray, rng: np.random.Generator
 ) -> None:
-    folder, spec, n = root / "evaluation" / run.name, design.spec(run), design.context
     folder.mkdir(parents=True, exist_ok=True)
-    position = np.arange(1, n + 1)
-    shape = position ** -design.laws[run.variant].context_exponent
-    curve = loss + 2.5 * (shape - shape.mean())
     own = rng.normal(0, design.sequence_noise / 10, (2, design.sequences))
     splits, rows, sequences = {}, [], []
-    edges = bin_edges(n, FINE)
-    which = bin_of_position(n, FINE)
-    for index, split in enumerate(("validation", "test")):
-        offset = difficulty + own[index]
-        per_sequence = loss + offset
-        se = float(per_sequence.std(ddof=1) / math.sqrt(design.sequences))
-        mean = float(per_sequence.mean())
-        splits[split] = {
-            "loss": mean,
-            "se_sequences": se,
-            "se_documents": 1.1 * se,
-            "bits_per_byte": mean / math.log(2) / 3.2,
-            "tokens": n * design.sequences,
-            "sequences": design.sequences,
-            "documents": design.sequences // 2,
-            "unigram_loss": 6.9,
-        }
-        noise = design.sequence_noise * 5 / math.sqrt(design.sequences)
-        for axis in ("window", "document"):
-            counts = np.full(n, design.sequences) if axis == "window" else design.sequences * np.exp(-position / n)
-            values = curve + mean - loss + rng.normal(0, noise / 3, n)
-            frame = {"split": split, "axis": axis, "position": position, "mean": values, "se": noise}
-            rows.append(pd.DataFrame(frame | {"count": counts.astype(int)}))
-        binned = np.array([curve[which == k].mean() for k in range(len(edges) - 1)])
-        noise_kb = rng.normal(0, 2 / np.sqrt(np.diff(edges)), (design.sequences, len(edges) - 1))
-        bins = binned + offset[:, None] + noise_kb
-        frame = {"split": split, "window": np.arange(design.sequences), "loss": per_sequence, "tokens": n}
-        sequences.append(pd.DataFrame(frame | {"bins": list(bins)}))
-    write_json(folder / "summary.json", {"spec_hash": spec_hash(spec), "tokens_digest": "feed", "splits": splits})
+    for split, noise in zip(("validation", "test"), own, strict=True):
+        per_sequence = loss + (difficulty + noise)
+        splits[split] = _summary(design, per_sequence)
+        rows += _per_token(design, run, split, splits[split]["loss"], loss, rng)
+        sequences.append(_sequences(design, run, split, per_sequence, loss, rng))
+    identity = {"spec_hash": design.spec(run).hash, "tokens_digest": "feed"}
+    write_json(folder / "summary.json", identity | {"splits": splits})
     pd.concat(rows).to_parquet(folder / "per_token.parquet", index=False)
     pd.concat(sequences).to_parquet(folder / "sequences.parquet", index=False)
 
 
-def settings(**changes: object) -> SimpleNamespace:
-    """The sections `evaluation` and `analysis`, merged, with few draws."""
-    complexity = SimpleNamespace(lengths=[64, 128, 256], d=16, q=20, repeats=1)
-    values = {
-        "draws": 200,
-        "confidence": 0.95,
-        "seed": 0,
-        "reference": "kaplan_comment",
-        "complexity": complexity,
-        "max_sequences": None,
-        "bins_per_octave": 2,
-    }
-    return SimpleNamespace(**values | changes)
+def _summary(design: Design, per_sequence: np.ndarray) -> dict[str, float]:
+    n, mean = design.sequences, float(per_sequence.mean())
+    se = float(per_sequence.std(ddof=1) / math.sqrt(n))
+    found = {"loss": mean, "se_sequences": se, "se_documents": 1.1 * se, "bits_per_byte": mean / math.log(2) / 3.2}
+    return found | {"tokens": n * design.context, "sequences": n, "documents": n // 2, "unigram_loss": 6.9}
 
 
-def specs_json(design: Design = DEFAULT) -> str:
-    """The argument `specs` of `analysis.counts`."""
-    entries = [
-        {"variant": v, "size": f"d{w}", "model": resolve(v, w, design.context, design.vocab).asdict()}
-        for v in design.variants
-        for w in design.widths
-    ]
-    return json.dumps(entries)
+def _by_position(design: Design, run: Run, loss: float) -> np.ndarray:
+    shape = np.arange(1, design.context + 1) ** -design.laws[run.variant].context_exponent
+    return loss + 2.5 * (shape - shape.mean())
 
 
-def write_analysis(root: Path, design: Design = DEFAULT, complexity: bool = True) -> list[str]:
-    """All of analysis/ from synthetic runs; `complexity=False` skips the measurements, which need torch."""
-    from lmu_scaling.analysis.fit import fit
-    from lmu_scaling.analysis.per_token import per_token
-    from lmu_scaling.analysis.table import runs_table
-
-    runs, folder, chosen = write_results(root, design), root / "analysis", settings()
-    runs_table(root, runs, folder / "runs.csv", folder / "history.parquet")
-    per_token(root, runs, chosen, folder / "per_token.parquet", folder / "per_token_fits.csv")
-    tables = {name: folder / f"{name}.csv" for name in ("curves", "multipliers")}
-    fit(folder / "runs.csv", root, PAPER, chosen, folder / "fits.json", **tables)
-    if complexity:
-        _measure(folder, design, chosen)
-    return runs
+def _per_token(design: Design, run: Run, split: str, mean: float, loss: float, rng: np.random.Generator) -> list:
+    n, position = design.context, np.arange(1, design.context + 1)
+    noise = design.sequence_noise * 5 / math.sqrt(design.sequences)
+    counts = {"window": np.full(n, design.sequences), "document": design.sequences * np.exp(-position / n)}
+    frames = []
+    for axis, count_n in counts.items():
+        values = _by_position(design, run, loss) + mean - loss + rng.normal(0, noise / 3, n)
+        frame = {"split": split, "axis": axis, "position": position, "mean": values, "se": noise}
+        frames.append(pd.DataFrame(frame | {"count": count_n.astype(int)}))
+    return frames
 
 
-def _measure(folder: Path, design: Design, chosen: SimpleNamespace) -> None:
-    from lmu_scaling.analysis.claims import claims
+def _sequences(
+    design: Design, run: Run, split: str, per_sequence: np.ndarray, loss: float, rng: np.random.Generator
+) -> pd.DataFrame:
+    edges, which = bin_edges(design.context, FINE), bin_of_position(design.context, FINE)
+    curve = _by_position(design, run, loss)
+    binned = np.array([curve[which == k].mean() for k in range(len(edges) - 1)])
+    noise = rng.normal(0, 2 / np.sqrt(np.diff(edges)), (design.sequences, len(edges) - 1))
+    bins = binned + (per_sequence - loss)[:, None] + noise
+    frame = {"split": split, "window": np.arange(design.sequences), "loss": per_sequence, "tokens": design.context}
+    return pd.DataFrame(frame | {"bins": list(bins)})
+
+
+# Everything after the runs -------------------------------------------------------------------------------------------
+
+
+BOOTSTRAP = {"draws": 200, "confidence": 0.95, "seed": 0}
+FIT = BOOTSTRAP | {"reference": "kaplan_comment"}
+PER_TOKEN = BOOTSTRAP | {"bins_per_octave": 2}
+
+
+def write_experiment(root: Path, design: Design = DEFAULT, draws: int = 200) -> Path:
+    """Write runs, config.json, tokens/report.csv and all of analysis/; returns `root`."""
+    from lmu_scaling.analysis.claims.judge import claims
     from lmu_scaling.analysis.complexity import complexity
     from lmu_scaling.analysis.counts import counts
+    from lmu_scaling.analysis.fit import fit
+    from lmu_scaling.analysis.per_token import per_token
+    from lmu_scaling.analysis.table import table
+    from lmu_scaling.sections import Complexity
 
-    counts(specs_json(design), folder / "counts.csv", folder / "table2.csv")
-    complexity(chosen.complexity, folder / "complexity.csv", folder / "complexity_slopes.csv", device="cpu")
-    claims(
-        table=folder / "runs.csv",
-        fits=folder / "fits.json",
-        multipliers=folder / "multipliers.csv",
-        per_token_fits=folder / "per_token_fits.csv",
-        slopes=folder / "complexity_slopes.csv",
-        counts=folder / "counts.csv",
-        table2=folder / "table2.csv",
-        paper=PAPER,
-        settings=chosen,
-        out_json=folder / "claims.json",
-        out_csv=folder / "claims.csv",
-        out_md=folder / "claims.md",
+    runs, folder, few = write_results(root, design), root / "analysis", {"draws": draws}
+    csv = {
+        name: folder / f"{name}.csv"
+        for name in ("runs", "curves", "multipliers", "per_token_fits", "counts", "table2", "complexity", "slopes")
+    } | {"slopes": folder / "complexity_slopes.csv"}
+    table(root, runs, csv["runs"], folder / "history.parquet")
+    per_token(root, runs, **PER_TOKEN | few, curves=folder / "per_token.parquet", fits=csv["per_token_fits"])
+    outputs = {"fits": folder / "fits.json", "curves": csv["curves"], "multipliers": csv["multipliers"]}
+    fit(csv["runs"], root, **FIT | few, **outputs)
+    counts(design.models(), csv["counts"], csv["table2"])
+    complexity(
+        Complexity(lengths=[64, 128, 256], d=16, q=20, repeats=1), csv["complexity"], csv["slopes"], device="cpu"
     )
+    read = {name: csv[name] for name in ("multipliers", "per_token_fits", "slopes", "counts", "table2")}
+    read |= {"table": csv["runs"], "fits": folder / "fits.json", "confidence": 0.95}
+    claims(**read, **{f"out_{kind}": folder / f"claims.{kind}" for kind in ("json", "csv", "md")})
+    write_json(root / "config.json", _config(design))
+    _write_filter_report(root / "tokens" / "report.csv")
+    return root
+
+
+def _config(design: Design) -> dict:
+    models = {"context": design.context, "theta_per_q": 4.0, "softmax_scale": "none", "dropout": 0.0}
+    training = {"recipe": "tuned", "batch": design.batch, "steps": design.steps, "seeds": list(design.seeds)}
+    corpus = {"source": "state_of_the_union", "split": {"train": 0.96, "validation": 0.03, "test": 0.01}}
+    config = {"experiment": "embedded", "corpus": corpus, "tokens": {"vocab": design.vocab}, "training": training}
+    return config | {"models": models | {"variants": list(design.variants)}}
+
+
+def _write_filter_report(path: Path) -> None:
+    dropped = {"unreadable": 0, "language": 4, "length": 6, "exact_duplicates": 9}
+    report = pd.DataFrame({"step": range(4), "filter": dropped.keys(), "dropped_documents": dropped.values()})
+    report["dropped_bytes"] = 45000 * report["dropped_documents"]
+    report["kept_documents"] = 240 - report["dropped_documents"].cumsum()
+    report["kept_bytes"] = 45000 * report["kept_documents"]
+    report["kept_share"] = report["kept_documents"] / 240
+    path.parent.mkdir(parents=True, exist_ok=True)
+    report.to_csv(path, index=False)

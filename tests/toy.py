@@ -38,8 +38,8 @@ def write_tokens(folder: Path, train: int = 6000, other: int = 1500, seed: int =
         "splits": splits,
         "shards": shards,
     }
-    write_json(folder / "manifest.json", manifest)
-    return folder / "manifest.json"
+    write_json(folder / "index.json", manifest)
+    return folder / "index.json"
 
 
 def spec(variant: str, steps: int = 12, **training: Any) -> dict[str, Any]:
@@ -58,4 +58,9 @@ def spec(variant: str, steps: int = 12, **training: Any) -> dict[str, Any]:
         "validation_sequences": 4,
     }
     model = asdict(resolve(variant, 8, 24, VOCAB))
-    return {"format": 1, "model": model, "data": {"corpus": "toy"}, "training": {**rules, **training}}
+    return {
+        "format": 1,
+        "model": model,
+        "data": {"corpus": "toy", "settings": "toy"},
+        "training": {**rules, **training},
+    }

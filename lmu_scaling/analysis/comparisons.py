@@ -1,7 +1,7 @@
-"""Variants against each other at equal N and equal tokens: differences of loss with intervals (section 5, figure 3).
+"""Pairwise comparison of variants at equal N and equal tokens: loss differences with intervals (section 5, figure 3).
 
-Six sizes and one seed leave ±0.004 on an exponent, so levels are compared too: at each size, and at the geometric-mean
-N of the sizes both variants have. A draw perturbs both sides together, so shared test text cancels.
+Six sizes and one seed leave ±0.004 on an exponent, so losses are compared too: at each size, and at the geometric-mean
+N of the sizes both variants have. A draw perturbs both variants together, so effects of the shared test text cancel.
 """
 
 from __future__ import annotations
@@ -12,29 +12,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lmu_scaling.analysis.draws import Cells
+from lmu_scaling.analysis.bootstrap import Cells
 
 Array = NDArray[np.float64]
 
 
-def level(cells: Cells, variant: str, sizes: list[str], multiple: float, n: float) -> tuple[float, Array] | None:
-    """Loss of a variant at exactly n parameters: off a line in ln L and ln N through `sizes`, rising or not."""
-    rows = [row for row in cells.pick(variant, multiple) if cells.frame.loc[row, "size"] in sizes]
+def loss_at(cells: Cells, variant: str, sizes: list[str], multiple: float, n: float) -> tuple[float, Array] | None:
+    """Loss of a variant at n parameters, from a straight line in ln L and ln N through `sizes`; estimate and draws."""
+    rows = [row for row in cells.select(variant, multiple) if cells.frame.loc[row, "size"] in sizes]
     if len(rows) < 2:
         return None
     x = np.log(cells.frame.loc[rows, "n"].to_numpy(float))
     weights = np.full(len(x), 1 / len(x))
-    if cells.distinct(rows) > 1:  # else there is a level, and no line
+    if cells.distinct_n(rows) > 1:  # else all sizes have the same N, and their mean is used
         offset = x - x.mean()
         weights += (np.log(n) - x.mean()) * offset / (offset @ offset)  # least squares, evaluated at n
     return float(np.exp(cells.point[rows] @ weights)), np.exp(cells.log_loss[:, rows] @ weights)
 
 
 def shared_sizes(cells: Cells, variants: tuple[str, ...], multiple: float = 1.0) -> list[str]:
-    """Sizes that all variants have, by rising N."""
+    """Sizes that all variants have, in order of N."""
     found = [
-        list(cells.frame.loc[cells.pick(variant, multiple), "size"])
-        for variant in variants  # an absent variant has none
+        list(cells.frame.loc[cells.select(variant, multiple), "size"])
+        for variant in variants  # an absent variant has no sizes
     ]
     return [size for size in found[0] if all(size in other for other in found)]
 
@@ -46,7 +46,7 @@ def mean_n(cells: Cells, variants: tuple[str, ...], sizes: list[str], multiple: 
 
 
 def comparisons(cells: Cells) -> list[dict[str, Any]]:
-    """loss(b) - loss(a) for each pair: positive means that a is better."""
+    """loss(b) - loss(a) for each pair; positive if a is better."""
     variants = list(dict.fromkeys(cells.frame["variant"]))
     return [entry for a, b in combinations(variants, 2) if (entry := compare(cells, a, b)) is not None]
 
@@ -57,17 +57,17 @@ def compare(cells: Cells, a: str, b: str, multiple: float = 1.0) -> dict[str, An
         return None
     n = mean_n(cells, (a, b), sizes, multiple)
     entry: dict[str, Any] = {"a": a, "b": b, "multiple": multiple, "n": n, "sizes": len(sizes)}
-    levels = level(cells, a, sizes, multiple, n), level(cells, b, sizes, multiple, n)
-    if levels[0] is not None and levels[1] is not None:
-        entry |= _difference(cells, levels[0], levels[1])
-    entry["per_size"] = [_at_size(cells, a, b, size, multiple) for size in sizes]
-    if levels[0] is None or levels[1] is None:  # one size: its own difference is all there is
-        entry |= {key: entry["per_size"][0][key] for key in ("difference", "low", "high")}
-    return entry
+    per_size = [_at_size(cells, a, b, size, multiple) for size in sizes]
+    loss_a, loss_b = (loss_at(cells, variant, sizes, multiple, n) for variant in (a, b))
+    if loss_a is not None and loss_b is not None:
+        entry |= _difference(cells, loss_a, loss_b)
+    else:  # a single size
+        entry |= {key: per_size[0][key] for key in ("difference", "low", "high")}
+    return entry | {"per_size": per_size}
 
 
 def _at_size(cells: Cells, a: str, b: str, size: str, multiple: float) -> dict[str, Any]:
-    rows = [int(cells.pick(variant, multiple, size)[0]) for variant in (a, b)]
+    rows = [int(cells.select(variant, multiple, size)[0]) for variant in (a, b)]
     sides = [(float(np.exp(cells.point[row])), np.exp(cells.log_loss[:, row])) for row in rows]
     return {"size": size, "n": float(cells.frame.loc[rows, "n"].mean())} | _difference(cells, *sides)
 
@@ -84,7 +84,7 @@ def gain_ratio(cells: Cells, variant: str = "lmu", multiple: float = 1.0) -> dic
     if len(sizes) < 2:
         return None
     n = mean_n(cells, trio, sizes, multiple)
-    sides = [level(cells, name, sizes, multiple, n) for name in trio]
+    sides = [loss_at(cells, name, sizes, multiple, n) for name in trio]
     (ours, ours_b), (base, base_b), (lstm, lstm_b) = [side for side in sides if side is not None]
     low, high = cells.interval((base_b - ours_b) / (lstm_b - base_b))
     return {

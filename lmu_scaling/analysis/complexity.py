@@ -1,9 +1,9 @@
-"""Time and peak memory against the sequence length, measured (Table 1), with fitted slopes.
+"""Measured time and peak memory against the sequence length, with fitted slopes (Table 1).
 
-Four layers of the same width: attention with its n x n matrix, the same by torch's fused kernel (which never holds the
-matrix), the parallel LMU and the recurrent LMU, which reads a stream token by token and keeps only its state. Forward
-pass, one sequence. On the CPU time is processor time, and every point runs in a forked child, whose peak resident
-memory is read from the kernel; differences below `RESOLUTION` are noise and count as equal.
+Four layers of the same width: attention with its n x n matrix, attention by torch's fused kernel (which never holds the
+matrix), the parallel LMU, and the recurrent LMU, which reads token by token and keeps only its state. Forward pass, one
+sequence. On the CPU, time is processor time, and every point runs in a forked child process whose peak resident memory
+is read from the kernel; differences below `RESOLUTION` are noise and count as equal.
 """
 
 from __future__ import annotations
@@ -23,20 +23,21 @@ import torch
 from scipy import stats
 from torch import Tensor
 
+from lmu_scaling.analysis.reference import load_paper
+from lmu_scaling.analysis.table import write_csv
 from lmu_scaling.devices import choose
 from lmu_scaling.errors import ResultsError
+from lmu_scaling.jobs import Output, job
 from lmu_scaling.models import resolve
-from lmu_scaling.models.layers import LMU, GlobalAttention
-from lmu_scaling.runtime import atomic_write, keep_freed_memory, progress
+from lmu_scaling.models.layers.attention import GlobalAttention
+from lmu_scaling.models.layers.lmu import LMU
+from lmu_scaling.runtime import keep_freed_memory, progress
+from lmu_scaling.sections import Complexity
 
 RESOLUTION = 512 * 1024
 SECONDS_PER_POINT = 2.0
-STATED = {
-    "attention": ("n²", "n²"),
-    "attention_flash": ("n²", "n"),  # not in the paper: what fused kernels are known for
-    "lmu_parallel": ("n ln n", "n"),
-    "lmu_recurrent": ("n", "1"),
-}
+LAYERS = ("attention", "attention_flash", "lmu_parallel", "lmu_recurrent")
+FUSED = {"attention_flash": {"compute": "n²", "memory": "n"}}  # not in the paper: the known growth of fused kernels
 GROWTH: dict[str, Callable[[Any], Any]] = {
     "n²": lambda n: n**2.0,
     "n ln n": lambda n: n * np.log(n),
@@ -45,17 +46,26 @@ GROWTH: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def complexity(settings: Any, out: Path, slopes: Path, device: str = "auto", threads: int = 1) -> dict[str, Any]:
-    """Measure every layer at every length, then fit log–log slopes over the longest three octaves."""
+@job
+def complexity(
+    settings: Complexity, out: Output, slopes: Output, device: str = "auto", threads: int = 1
+) -> dict[str, Any]:
+    """Measure time and memory against sequence length (Table 1), and fit log–log slopes over the longest three octaves.
+
+    Args:
+        settings: lengths, width, order and repeats, as JSON
+        out: complexity.csv
+        slopes: complexity_slopes.csv
+        device: auto, cpu or cuda
+        threads: CPU threads
+    """
     torch.set_num_threads(threads)
     where = choose(device)
-    points = [(layer, n) for layer in STATED for n in sorted(settings.lengths)]
+    points = [(layer, n) for layer in LAYERS for n in sorted(settings.lengths)]
     rows = [_point(layer, n, settings, where) for layer, n in progress(points, "measure", len(points), "point")]
     table = pd.DataFrame(rows)
-    fitted = pd.DataFrame(fit_slopes(table))
-    for path, frame in ((out, table), (slopes, fitted)):
-        with atomic_write(path) as file:
-            frame.to_csv(file, index=False)
+    write_csv(out, table)
+    write_csv(slopes, pd.DataFrame(fit_slopes(table)))
     return {"device": str(where), "points": len(rows)}
 
 
@@ -75,7 +85,7 @@ def make(layer: str, n: int, d: int, q: int, device: torch.device) -> Callable[[
     if layer == "lmu_recurrent":
         return lambda: _stream(lmu, n, d, device)
     x_1nd = torch.randn(1, n, d, generator=generator).to(device)
-    lmu.memory.filters(n, torch.float32, device)  # the impulse response is computed once and kept, whatever is read
+    lmu.memory.filters(n, torch.float32, device)  # computed once and kept, whatever is read
     return lambda: lmu(x_1nd)
 
 
@@ -89,7 +99,7 @@ def _materialised(layer: GlobalAttention, x_1nd: Tensor) -> Tensor:
 
 
 def _stream(lmu: LMU, n: int, d: int, device: torch.device) -> Tensor:
-    """Token by token; neither inputs nor outputs are kept."""
+    """Process token by token; neither inputs nor outputs are kept."""
     state = lmu.initial_state(1, device)
     x_1d = y_1d = torch.ones(1, d, device=device)
     for _ in range(n):
@@ -98,7 +108,7 @@ def _stream(lmu: LMU, n: int, d: int, device: torch.device) -> Tensor:
 
 
 # ------------------------------------------------------------------------------------------------ one measurement
-def _point(layer: str, n: int, settings: Any, device: torch.device) -> dict[str, Any]:
+def _point(layer: str, n: int, settings: Complexity, device: torch.device) -> dict[str, Any]:
     def job() -> dict[str, Any]:
         return measure(layer, n, settings.d, settings.q, settings.repeats, device)
 
@@ -108,8 +118,8 @@ def _point(layer: str, n: int, settings: Any, device: torch.device) -> dict[str,
 
 @torch.inference_mode()
 def measure(layer: str, n: int, d: int, q: int, repeats: int, device: torch.device) -> dict[str, Any]:
-    """Fastest of several passes [s], and the peak of memory above what was there before the first [bytes]."""
-    make(layer, 16, d, min(q, 16), device)()  # libraries load and allocate their own things now, not later
+    """Fastest of several passes [s], and peak memory above what was in use before the first [bytes]."""
+    make(layer, 16, d, min(q, 16), device)()  # warm-up: libraries load and allocate their own memory
     run = make(layer, n, d, q, device)
     if device.type == "cuda":
         torch.cuda.synchronize()
@@ -127,8 +137,8 @@ def measure(layer: str, n: int, d: int, q: int, repeats: int, device: torch.devi
 
 
 def timings(run: Callable[[], Any], repeats: int, device: torch.device) -> list[float]:
-    """At least `repeats` passes, and 0.2 s of them; no new one after `SECONDS_PER_POINT`."""
-    clock = time.perf_counter if device.type == "cuda" else time.process_time  # other processes must not count
+    """Times of at least `repeats` passes and 0.2 s in all; no new pass after `SECONDS_PER_POINT`."""
+    clock = time.perf_counter if device.type == "cuda" else time.process_time  # without the time of other processes
     found: list[float] = []
     while len(found) < repeats or (sum(found) < 0.2 and len(found) < 100):
         start = clock()
@@ -146,7 +156,7 @@ def peak_above(run: Callable[[], Any]) -> int:
     _return_freed_memory()
     before = _status("VmRSS")
     try:
-        Path("/proc/self/clear_refs").write_text("5")  # the kernel starts a new peak
+        Path("/proc/self/clear_refs").write_text("5")  # resets the recorded peak
     except OSError:
         pass
     kept = run()
@@ -156,7 +166,7 @@ def peak_above(run: Callable[[], Any]) -> int:
 
 
 def _return_freed_memory() -> None:
-    """Ask the allocator to give back what the warm-up freed, or it would hide what follows."""
+    """Make the allocator return memory that the warm-up freed, which would otherwise hide later allocations."""
     library = ctypes.CDLL(None)
     if sys.platform.startswith("linux") and hasattr(library, "malloc_trim"):
         library.mallopt(-4, 65536)  # M_MMAP_MAX and, below, M_TRIM_THRESHOLD: glibc's own values
@@ -177,7 +187,7 @@ def _status(key: str) -> int:
 
 
 def in_child(job: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Run in a forked process: its memory is its own, and importing torch again is spared."""
+    """Run in a forked process, which has its own memory and need not import torch again."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -204,19 +214,19 @@ def in_child(job: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 # --------------------------------------------------------------------------------------------------------- slopes
 def fit_slopes(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """log–log least squares over the longest three octaves (shorter sequences are all overhead)."""
-    rows = []
+    """Log–log slopes by least squares over the longest three octaves (shorter sequences measure overhead)."""
+    rows, growth = [], load_paper()["table1"] | FUSED
     for layer, group in table.groupby("layer", sort=False):
         group = group.sort_values("n")
         long = group[group["n"] >= group["n"].max() / 8]
         group = long if len(long) >= 3 else group
-        for quantity, column, stated in zip(
-            ("compute", "memory"), ("seconds", "bytes"), STATED[str(layer)], strict=True
-        ):
+        for quantity, column in (("compute", "seconds"), ("memory", "bytes")):
             n, y = group["n"].to_numpy(float), group[column].to_numpy(float)
             y = np.maximum(y, RESOLUTION) if quantity == "memory" else y
             span = {"n_min": int(n.min()), "n_max": int(n.max())}
-            rows.append({"layer": layer, "quantity": quantity} | slope(n, y) | _expected(n, stated) | span)
+            rows.append(
+                {"layer": layer, "quantity": quantity} | slope(n, y) | _expected(n, growth[layer][quantity]) | span
+            )
     return rows
 
 

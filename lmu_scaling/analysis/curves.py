@@ -1,4 +1,4 @@
-"""Fitted and reference laws on a grid of N, for figures 3 and 5: figures draw, they do not compute."""
+"""Fitted and reference laws on a grid of N, for figures 3 and 5 (figures only draw)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lmu_scaling.analysis.draws import Cells
+from lmu_scaling.analysis.bootstrap import Cells
 from lmu_scaling.analysis.laws import fit_power
 from lmu_scaling.analysis.reference import power_laws, transformer_law
 
@@ -17,13 +17,13 @@ CURVE_POINTS = 60
 
 
 def all_curves(cells: Cells, paper: dict[str, Any]) -> pd.DataFrame:
-    """Fits over the sizes of a variant, references over all sizes that were trained."""
+    """Fits over the sizes of each variant; reference laws over all sizes that were trained."""
     frames = []
     keys: Any
     for keys, group in cells.frame.groupby(["variant", "multiple"], sort=False):
         variant, multiple = str(keys[0]), float(keys[1])
-        rows = cells.pick(variant, multiple)
-        if cells.distinct(rows) < 2:
+        rows = cells.select(variant, multiple)
+        if cells.distinct_n(rows) < 2:
             continue
         n = np.geomspace(group["n"].min(), group["n"].max(), CURVE_POINTS)
         counts = cells.frame.loc[rows, "n"].to_numpy(float)
@@ -42,9 +42,8 @@ def _references(paper: dict[str, Any], n: Array) -> list[pd.DataFrame]:
     printed, tokens = paper["experiment"], paper["experiment"]["tokens"]
     frames = []
     for name, law in power_laws(paper).items():
-        label = paper["power_laws"][name]["label"]
-        values = {"n": n, "loss": law.loss(n), "tokens": tokens * (10 if name == "lstm" else 1)}
-        multiple = 10.0 if name == "lstm" else 1.0
+        label, multiple = paper["power_laws"][name]["label"], float(paper["power_laws"][name].get("multiple", 1))
+        values = {"n": n, "loss": law.loss(n), "tokens": tokens * multiple}
         frames.append(_curve("reference", f"paper_{name}", multiple, f"reference:paper_{name}", label, values))
     for reading, label in paper["transformer_law"]["readings"].items():
         kaplan = transformer_law(paper, reading)
@@ -56,8 +55,6 @@ def _references(paper: dict[str, Any], n: Array) -> list[pd.DataFrame]:
 
 
 def _curve(kind: str, name: str, multiple: float, series: str, label: str, values: dict[str, Any]) -> pd.DataFrame:
-    frame = pd.DataFrame({"low": np.nan, "high": np.nan} | values)
-    labels: dict[str, Any] = {"kind": kind, "name": name, "multiple": multiple, "series": series, "label": label}
-    for column, value in labels.items():
-        frame[column] = value
+    labels = {"kind": kind, "name": name, "multiple": multiple, "series": series, "label": label}
+    frame = pd.DataFrame({"low": np.nan, "high": np.nan} | values | labels)
     return frame[["kind", "name", "multiple", "n", "loss", "low", "high", "tokens", "series", "label"]]

@@ -1,50 +1,72 @@
-"""Scaling laws of our runs with intervals, beside the reference laws (section 5; docs/claims.md says how).
+"""Fit the scaling laws of our runs, with intervals (section 5; docs/claims.md describes the method).
 
 Reads `runs.csv` and the losses per test sequence; writes `fits.json`, `curves.csv` and `multipliers.csv`.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from lmu_scaling.analysis.bootstrap import Cells, block_sums, make_cells, sum_intervals
 from lmu_scaling.analysis.comparisons import comparisons, gain_ratio
 from lmu_scaling.analysis.curves import all_curves
-from lmu_scaling.analysis.draws import Cells, block_sums, make_cells
 from lmu_scaling.analysis.laws import SumFit, curvature, fit_power, fit_sum, power_report, sum_report
 from lmu_scaling.analysis.multipliers import multipliers as all_multipliers
 from lmu_scaling.analysis.reference import load_paper
-from lmu_scaling.analysis.table import read_table, usable
+from lmu_scaling.analysis.table import read_table, usable, write_csv
 from lmu_scaling.errors import ResultsError
-from lmu_scaling.runtime import atomic_write, write_json
+from lmu_scaling.jobs import Folder, Input, Output, job
+from lmu_scaling.paths import PAPER
+from lmu_scaling.runtime import write_json
 
 Array = NDArray[np.float64]
-FEWEST_SIZES = {"power": 2, "saturating": 4, "joint": 3}
-FEWEST_BUDGETS = 3
+MIN_SIZES = {"power": 2, "saturating": 4, "joint": 3}
+MIN_BUDGETS = 3
 
 
+@job
 def fit(
-    table: Path, results: Path, paper: Path, settings: Any, fits: Path, curves: Path, multipliers: Path
+    table: Input,
+    results: Folder,
+    draws: int,
+    confidence: float,
+    seed: int,
+    reference: str,
+    fits: Output,
+    curves: Output,
+    multipliers: Output,
+    paper: Input = PAPER,
 ) -> dict[str, Any]:
-    """All fits of the experiment; problems are named in `fits.json` under `notes`, not hidden."""
+    """Fit power laws with intervals; compute reference curves and multipliers at matched loss.
+
+    Args:
+        table: runs.csv
+        results: folder results/<experiment>
+        draws: bootstrap draws
+        confidence: of the intervals
+        seed: of the bootstrap
+        reference: reading of the transformer's law
+        fits: fits.json; problems are listed under `notes`
+        curves: curves.csv
+        multipliers: multipliers.csv
+        paper: catalogue of the numbers the paper prints
+    """
     printed, everything = load_paper(paper), read_table(table)
     rows = usable(everything)
     if rows.empty:
         raise ResultsError("every run is excluded", str(table), "see the column `excluded`")
-    cells = make_cells(
-        rows, block_sums(results, rows["run"].tolist()), settings.draws, settings.confidence, settings.seed
-    )
+    cells = make_cells(rows, block_sums(results, rows["run"].tolist()), draws, confidence, seed)
     powers, saturating, joint, joint_draws = _fit_all(cells, printed)
     write_json(
         fits,
         jsonable(
             {
-                "confidence": settings.confidence,
-                "draws": settings.draws,
+                "confidence": confidence,
+                "draws": draws,
                 "power": powers,
                 "saturating": saturating,
                 "joint": joint,
@@ -59,9 +81,9 @@ def fit(
             }
         ),
     )
-    _write_csv(curves, all_curves(cells, printed))
+    write_csv(curves, all_curves(cells, printed))
     vocab = int(rows["vocab"].iloc[0])
-    _write_csv(multipliers, all_multipliers(cells, printed, settings.reference, vocab, joint_draws))
+    write_csv(multipliers, all_multipliers(cells, printed, reference, vocab, joint_draws))
     return {"cells": len(cells.frame), "runs": len(rows)}
 
 
@@ -82,7 +104,7 @@ def _fit_all(
 
 # ------------------------------------------------------------------------------------------------------ power law
 def fit_one_power(cells: Cells, variant: str, multiple: float, paper: dict[str, Any]) -> dict[str, Any]:
-    rows = cells.pick(variant, multiple)
+    rows = cells.select(variant, multiple)
     law = paper["power_laws"].get(variant, {})
     entry: dict[str, Any] = {
         "variant": variant,
@@ -94,9 +116,9 @@ def fit_one_power(cells: Cells, variant: str, multiple: float, paper: dict[str, 
         "paper_alpha": law.get("alpha"),
         "paper_n_c": law.get("n_c"),
     }
-    if len(rows) < FEWEST_SIZES["power"]:
+    if len(rows) < MIN_SIZES["power"]:
         return entry | {"fitted": False, "note": "one size only: no law can be fitted"}
-    if len(rows) > cells.distinct(rows) == 1:
+    if len(rows) > cells.distinct_n(rows) == 1:
         return entry | {"fitted": False, "note": "all sizes have the same N: no law can be fitted"}
     n = cells.frame.loc[rows, "n"].to_numpy(float)
     weights = cells.frame.loc[rows, "seeds"].to_numpy(float)
@@ -124,13 +146,13 @@ def fit_one_power(cells: Cells, variant: str, multiple: float, paper: dict[str, 
 
 
 def _exp(log_value: float) -> float:
-    """A nearly flat law has its scale beyond every number."""
+    """Infinite where exp would overflow: a nearly flat law has an enormous N_c."""
     return float(np.exp(log_value)) if not log_value > 700 else np.inf
 
 
 def _shape(cells: Cells, rows: NDArray[np.int64], n: Array) -> dict[str, Any]:
-    """Does ln L bend in ln N? A power law does not."""
-    if cells.distinct(rows) < 3:
+    """Curvature of ln L in ln N, which is zero for a power law."""
+    if cells.distinct_n(rows) < 3:
         return {"curvature": None, "curvature_low": None, "curvature_high": None}
     low, high = cells.interval(curvature(n, cells.log_loss[:, rows]))
     return {"curvature": curvature(n, cells.point[None, rows])[0], "curvature_low": low, "curvature_high": high}
@@ -142,37 +164,26 @@ def _leave_one_out(cells: Cells, rows: NDArray[np.int64], n: Array) -> list[dict
     found = []
     for index, row in enumerate(rows):
         keep = np.arange(len(rows)) != index
-        if cells.distinct(rows[keep]) < FEWEST_SIZES["power"]:
+        if cells.distinct_n(rows[keep]) < MIN_SIZES["power"]:
             continue
         law = fit_power(n[keep], cells.point[None, rows[keep]])
-        predicted = np.exp(law.log_loss(n[index : index + 1])[0, 0])
-        measured = np.exp(cells.point[row])
-        found.append(
-            {
-                "size": cells.frame.loc[row, "size"],
-                "alpha": law.alpha[0],
-                "n_c": _exp(law.log_nc[0]),
-                "predicted": predicted,
-                "measured": measured,
-            }
-        )
+        entry = {"size": cells.frame.loc[row, "size"], "alpha": law.alpha[0], "n_c": _exp(law.log_nc[0])}
+        entry["predicted"] = np.exp(law.log_loss(n[index : index + 1])[0, 0])
+        found.append(entry | {"measured": np.exp(cells.point[row])})
     return found
 
 
 # ------------------------------------------------------------------------------------------------ sums of powers
 def fit_one_saturating(cells: Cells, variant: str, multiple: float) -> dict[str, Any]:
     """E + A N^-α; E counts as identified only if its interval excludes zero."""
-    rows = cells.pick(variant, multiple)
+    rows = cells.select(variant, multiple)
     entry: dict[str, Any] = {"variant": variant, "multiple": multiple, "sizes": len(rows), "identified": False}
-    if cells.distinct(rows) < FEWEST_SIZES["saturating"]:
-        return entry | {"fitted": False, "note": f"needs {FEWEST_SIZES['saturating']} sizes"}
+    if cells.distinct_n(rows) < MIN_SIZES["saturating"]:
+        return entry | {"fitted": False, "note": f"needs {MIN_SIZES['saturating']} sizes"}
     n = cells.frame.loc[rows, "n"].to_numpy(float)
     point, report = sum_report([n], np.exp(cells.point[rows]))
     drawn = fit_sum([n], np.exp(cells.log_loss[:, rows]))
-    names = {"E": (point.coefficients[0, 0], drawn.coefficients[:, 0])}
-    names |= {"A": (point.coefficients[0, 1], drawn.coefficients[:, 1])}
-    names |= {"alpha": (point.exponents[0, 0], drawn.exponents[:, 0])}
-    entry |= {"fitted": True} | _with_intervals(cells, names) | report
+    entry |= {"fitted": True} | sum_intervals(point, drawn, cells.confidence, "alpha") | report
     entry["zero_share"] = float(np.mean(drawn.coefficients[:, 0] <= 0))
     entry["draws_converged"] = float(drawn.converged.mean())
     entry["identified"] = bool(entry["E_low"] > 0)
@@ -182,50 +193,38 @@ def fit_one_saturating(cells: Cells, variant: str, multiple: float) -> dict[str,
 
 def fit_one_joint(cells: Cells, variant: str) -> tuple[dict[str, Any], SumFit | None]:
     """E + A N^-a + B D^-b over all budgets, each a training of its own."""
-    rows = cells.pick(variant, multiple=None)
+    rows = cells.select(variant, multiple=None)
     frame = cells.frame.loc[rows]
-    sizes, budgets = cells.distinct(rows), frame["tokens"].nunique()
+    sizes, budgets = cells.distinct_n(rows), frame["tokens"].nunique()
     entry: dict[str, Any] = {"variant": variant, "sizes": sizes, "budgets": budgets, "identified": False}
-    if sizes < FEWEST_SIZES["joint"] or budgets < FEWEST_BUDGETS:
-        needs = f"needs {FEWEST_SIZES['joint']} sizes and {FEWEST_BUDGETS} token budgets, has {sizes} and {budgets}"
+    if sizes < MIN_SIZES["joint"] or budgets < MIN_BUDGETS:
+        needs = f"needs {MIN_SIZES['joint']} sizes and {MIN_BUDGETS} token budgets, has {sizes} and {budgets}"
         return entry | {"fitted": False, "note": needs}, None
     xs = [frame["n"].to_numpy(float), frame["tokens"].to_numpy(float)]
     point, report = sum_report(xs, np.exp(cells.point[rows]))
     drawn = fit_sum(xs, np.exp(cells.log_loss[:, rows]))
-    names = {"E": (point.coefficients[0, 0], drawn.coefficients[:, 0])}
-    for index, (coefficient, exponent) in enumerate((("A", "a"), ("B", "b"))):
-        names[coefficient] = (point.coefficients[0, index + 1], drawn.coefficients[:, index + 1])
-        names[exponent] = (point.exponents[0, index], drawn.exponents[:, index])
-    entry |= {"fitted": True} | _with_intervals(cells, names) | report
+    entry |= {"fitted": True} | sum_intervals(point, drawn, cells.confidence, "a", "b") | report
     entry["draws_converged"] = float(drawn.converged.mean())
     entry["E_identified"] = bool(entry["E_low"] > 0)
-    trouble = _joint_trouble(entry)
-    entry["identified"] = not trouble
-    entry["note"] = trouble or ("" if entry["E_identified"] else "E is not identified: its interval covers 0")
+    problem = _joint_problem(entry)
+    entry["identified"] = not problem
+    entry["note"] = problem or ("" if entry["E_identified"] else "E is not identified: its interval covers 0")
     return entry, drawn
 
 
-def _joint_trouble(entry: dict[str, Any]) -> str:
-    """Exponents must be told from zero and from each other's bounds before anything is read off the law."""
+def _joint_problem(entry: dict[str, Any]) -> str:
+    """Why the law must not be used: an exponent or a coefficient that the data do not determine."""
     for exponent in ("a", "b"):
         if entry[f"{exponent}_high"] > 4 * max(entry[f"{exponent}_low"], 1e-9):
             return f"{exponent} is not identified: its interval spans more than a factor of 4"
     if entry["A_low"] <= 0 or entry["B_low"] <= 0:
-        return "a term of the law is not told from zero"
+        return "a term of the law is indistinguishable from zero"
     return ""
-
-
-def _with_intervals(cells: Cells, names: dict[str, tuple[float, Array]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, (point, drawn) in names.items():
-        low, high = cells.interval(drawn)
-        found |= {name: float(point), f"{name}_low": float(low), f"{name}_high": float(high)}
-    return found
 
 
 # --------------------------------------------------------------------------------------------------------- output
 def notes(table: pd.DataFrame) -> list[str]:
-    """What a reader of the fits must know about the runs behind them."""
+    """Properties of the runs that a reader of the fits must know."""
     rows, found = usable(table), []
     for variant, group in rows.groupby("variant", sort=False):
         if group["n_exact"].nunique() == 1:
@@ -235,7 +234,7 @@ def notes(table: pd.DataFrame) -> list[str]:
             missing = sorted(expected - set(cell["seed"]))
             if missing and multiple == 1:
                 found.append(
-                    f"{variant} {size} x{multiple:g}: seeds {missing} are missing; the others count as they are"
+                    f"{variant} {size} x{multiple:g}: seeds {missing} are missing; the mean is over the others"
                 )
         edges = (
             sorted(set(group.loc[group["lr_on_edge"].astype(str) == "True", "size"])) if "lr_on_edge" in group else []
@@ -243,7 +242,7 @@ def notes(table: pd.DataFrame) -> list[str]:
         if edges:
             found.append(f"{variant}: the best learning rate lies on the edge of the sweep at {', '.join(edges)}")
     if rows.groupby(["variant", "size", "multiple"])["seed"].nunique().max() == 1:
-        found.append("one seed per cell: the spread between seeds is estimated otherwise, see `noise`")
+        found.append("one seed per cell: the spread between seeds is estimated in another way, see `noise`")
     if "epochs" in rows and rows["epochs"].max() > 1:
         found.append(f"the training text is repeated: up to {rows['epochs'].max():.1f} epochs")
     found += [
@@ -253,7 +252,7 @@ def notes(table: pd.DataFrame) -> list[str]:
 
 
 def jsonable(value: Any) -> Any:
-    """NumPy to JSON; what is not finite becomes null."""
+    """Convert NumPy values for JSON; values that are not finite become null."""
     if isinstance(value, dict):
         return {str(key): jsonable(entry) for key, entry in value.items()}
     if isinstance(value, np.ndarray):
@@ -263,8 +262,3 @@ def jsonable(value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     return None if isinstance(value, float) and not np.isfinite(value) else value
-
-
-def _write_csv(path: Path, frame: pd.DataFrame) -> None:
-    with atomic_write(path) as file:
-        frame.to_csv(file, index=False)

@@ -1,4 +1,4 @@
-"""Count the floating-point operations that torch executes, in the paper's convention (appendix A.2, Table 2).
+"""Count the floating-point operations (FLOPs) that torch executes, in the paper's convention (appendix A.2, Table 2).
 
 A multiply–add is two, a complex product six, a division one, and a real Fourier transform of length N costs half of
 5 N log₂N. Element-wise functions, sums and biases are not counted, as in the paper. torch's own counter knows no FFT.
@@ -7,7 +7,7 @@ A multiply–add is two, a complex product six, a division one, and a real Fouri
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -74,3 +74,24 @@ def count_flops(run: Callable[[], Any]) -> tuple[Any, float]:
     with torch.no_grad(), FlopCounter() as counter:  # inference mode would hide products inside composite operations
         result = run()
     return result, counter.flops
+
+
+class OperationCounter:
+    """The parameters (matrices only) and FLOPs per token of each operation of a layer, by the names of Table 2.
+
+    Passed as `run` to `Layer.forward_by_operation`.
+    """
+
+    def __init__(self, tokens: int, first: str) -> None:
+        self.tokens, self.first = tokens, first
+        self.parameters: dict[str, int] = {}
+        self.flops: dict[str, float] = {}
+
+    def __call__(
+        self, operation: str | None, function: Callable[..., Any], *inputs: Any, matrices: Iterable[torch.Tensor] = ()
+    ) -> Any:
+        name = operation or self.first
+        result, flops = count_flops(lambda: function(*inputs))
+        self.flops[name] = self.flops.get(name, 0.0) + flops / self.tokens
+        self.parameters[name] = self.parameters.get(name, 0) + sum(matrix.numel() for matrix in matrices)
+        return result

@@ -1,9 +1,9 @@
-"""Fits, each for one data set and for thousands of bootstrap draws at once (section 5; Kaplan et al.; docs/claims.md).
+"""Least-squares fits of scaling laws, for one data set or for thousands of bootstrap draws at once (docs/claims.md).
 
 * power law, L = (N_c / N)^α: least squares of ln L on ln N, in closed form;
 * sums of powers, L = E + A·N^-a (+ B·D^-b) with E, A, B ≥ 0: variable projection. For given exponents the coefficients
-  are a non-negative linear problem, solved exactly; exponents come from a grid and are polished by damped
-  Gauss–Newton steps, all draws side by side. The point estimate is polished by SciPy, which also reports convergence.
+  are a non-negative linear problem, solved exactly; exponents start from a grid and are refined by damped Gauss–Newton
+  steps, vectorised over draws. The point estimate is refined by SciPy, which also reports convergence.
 
 Axes: b draws, k data points, j terms.
 """
@@ -32,7 +32,7 @@ class PowerFit:
 
     @property
     def log_nc(self) -> Array:
-        """A law that is flat or rises has no N_c: nan."""
+        """NaN for a law that does not fall, as it has no N_c."""
         falls = self.alpha > 0
         return np.where(falls, self.intercept / np.where(falls, self.alpha, 1.0), np.nan)
 
@@ -42,7 +42,7 @@ class PowerFit:
 
 
 def fit_power(n: Array, log_loss_bk: Array, weights: Array | None = None) -> PowerFit:
-    """Least squares in closed form."""
+    """Closed-form least squares."""
     x, y = np.log(n), np.atleast_2d(log_loss_bk)
     w = np.ones_like(x) if weights is None else np.asarray(weights, float)
     w = w / w.sum()
@@ -52,7 +52,7 @@ def fit_power(n: Array, log_loss_bk: Array, weights: Array | None = None) -> Pow
 
 
 def power_report(n: Array, log_loss: Array, weights: Array | None = None) -> dict[str, Any]:
-    """One data set by SciPy: parameters, covariance, R², residuals, convergence."""
+    """Fit one data set by SciPy: parameters, covariance, R², residuals, convergence."""
     x = np.log(n)
     start = fit_power(n, log_loss, weights)
     root = np.ones_like(x) if weights is None else np.sqrt(weights / np.mean(weights))
@@ -69,14 +69,12 @@ def power_report(n: Array, log_loss: Array, weights: Array | None = None) -> dic
     return {
         "alpha": -slope,
         "log_nc": x.mean() - level / slope if slope < 0 else np.nan,
-        "level": level,
         "covariance": None if covariance is None else covariance.tolist(),
         "covariance_of": ["ln L at the geometric-mean N", "-alpha"],
         "r2": 1 - residual @ residual / (spread @ spread) if spread @ spread > 0 else np.nan,
         "rmse_log": float(np.sqrt(residual @ residual / len(x))),
         "residuals": (-residual / root).tolist(),
         "converged": bool(solution.success),
-        "points": len(x),
     }
 
 
@@ -101,28 +99,30 @@ class SumFit:
     loss: Array  # [b, k], fitted
     converged: NDArray[np.bool_] = field(default_factory=lambda: np.ones(0, bool))
 
-    def predict(self, *xs: Array) -> Array:
-        """[b, points]"""
-        terms = [self.coefficients[:, j + 1, None] * x[None] ** -self.exponents[:, j, None] for j, x in enumerate(xs)]
-        return self.coefficients[:, :1] + sum(terms)
+    def parameters(self, *exponents: str) -> dict[str, Array]:
+        """Values [b] by name: E, then A, B, … each followed by its exponent, which is named by the caller."""
+        found = {"E": self.coefficients[:, 0]}
+        for j, (coefficient, exponent) in enumerate(zip("AB", exponents, strict=False)):
+            found |= {coefficient: self.coefficients[:, j + 1], exponent: self.exponents[:, j]}
+        return found
 
 
 def fit_sum(xs: list[Array], loss_bk: Array, grid: int = 40) -> SumFit:
-    """Fit E + Σ A_j x_j^-a_j to every row of `loss_bk`, with relative residuals (as in a log fit)."""
+    """Fit E + Σ A_j x_j^-a_j to every row of `loss_bk`, minimising relative residuals (as in a log fit)."""
     y = np.atleast_2d(loss_bk)
     scale = y.mean(axis=0)
     logs = [np.log(x) for x in xs]
     centres = np.array([log.mean() for log in logs])
     us = np.stack([log - centre for log, centre in zip(logs, centres, strict=True)])  # [j-1, k]
     coefficients, exponents = _grid_start(us, y, 1 / scale, grid if len(xs) == 1 else max(12, grid // 2))
-    coefficients, exponents, converged = _polish(us, y, 1 / scale, coefficients, exponents)
+    coefficients, exponents, converged = _refine(us, y, 1 / scale, coefficients, exponents)
     fitted = np.einsum("bkj,bj->bk", _powers(us, exponents), coefficients)
     coefficients[:, 1:] *= np.exp(exponents * centres)  # back from x / geometric mean to x
     return SumFit(coefficients, exponents, fitted, converged)
 
 
 def sum_report(xs: list[Array], loss: Array) -> tuple[SumFit, dict[str, Any]]:
-    """One data set: the same fit, polished by SciPy, with covariance and convergence."""
+    """The same fit for one data set, refined by SciPy, with covariance and convergence."""
     start = fit_sum(xs, loss)
     centres = [np.log(x).mean() for x in xs]
     us = np.stack([np.log(x) - centre for x, centre in zip(xs, centres, strict=True)])
@@ -175,7 +175,7 @@ def _powers(us: Array, exponents: Array) -> Array:
 
 
 def _grid_start(us: Array, y: Array, w: Array, grid: int) -> tuple[Array, Array]:
-    """The best point of a grid of exponents, for every draw, with exact non-negative coefficients."""
+    """Best exponents on a grid, for every draw, with exact non-negative coefficients."""
     axis = np.geomspace(0.01, 3.0, grid)
     points = np.stack(np.meshgrid(*[axis] * len(us), indexing="ij"), axis=-1).reshape(-1, len(us))  # [g, j-1]
     basis = np.concatenate([np.ones((len(points), us.shape[1], 1)), np.exp(-points[:, None] * us.T[None])], axis=2)
@@ -200,10 +200,10 @@ def _grid_start(us: Array, y: Array, w: Array, grid: int) -> tuple[Array, Array]
     return coefficients, exponents
 
 
-def _polish(
+def _refine(
     us: Array, y: Array, w: Array, coefficients: Array, exponents: Array, rounds: int = 8
 ) -> tuple[Array, Array, NDArray[np.bool_]]:
-    """Levenberg–Marquardt for all draws side by side; those that have settled drop out between rounds."""
+    """Levenberg–Marquardt for all draws at once; converged draws drop out between rounds."""
     j = len(us) + 1
     theta = np.concatenate([coefficients, exponents], axis=1)
     settled = np.zeros(len(y), bool)
@@ -212,14 +212,14 @@ def _polish(
         todo = np.flatnonzero(~settled)
         if len(todo) == 0:
             break
-        theta[todo], damping[todo], settled[todo] = _descend(us, y[todo], w, theta[todo], damping[todo])
+        theta[todo], damping[todo], settled[todo] = _damped_steps(us, y[todo], w, theta[todo], damping[todo])
     return theta[:, :j], theta[:, j:], settled
 
 
-def _descend(
+def _damped_steps(
     us: Array, y: Array, w: Array, theta: Array, damping: Array, steps: int = 12
 ) -> tuple[Array, Array, NDArray[np.bool_]]:
-    """A few damped Gauss–Newton steps; a coefficient that is pressed against zero is held there."""
+    """A few damped Gauss–Newton steps; a parameter at its bound whose gradient points outwards is held there."""
     j = len(us) + 1
     low = np.concatenate([np.zeros(j), np.full(j - 1, EXPONENTS[0])])
     high = np.concatenate([np.full(j, np.inf), np.full(j - 1, EXPONENTS[1])])
@@ -239,7 +239,7 @@ def _descend(
         jacobian = np.where(held[:, None, :], 0.0, jacobian)
         normal = jacobian.transpose(0, 2, 1) @ jacobian
         diagonal = np.einsum("bpp->bp", normal)
-        ridge = damping[:, None] * diagonal + 1e-15 * diagonal.max(axis=1, keepdims=True) + held
+        ridge = damping[:, None] * diagonal + 1e-15 * diagonal.max(axis=1, keepdims=True) + (diagonal == 0)
         right = np.where(held, 0.0, -gradient)[..., None]
         step = np.linalg.solve(normal + ridge[:, :, None] * np.eye(2 * j - 1), right)[..., 0]
         trial = np.clip(theta + step, low, high)

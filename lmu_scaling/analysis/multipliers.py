@@ -1,9 +1,9 @@
-"""How much more a baseline needs to reach the same loss: tokens, parameters, compute (section 5, figure 5).
+"""Multipliers: how much more a baseline needs to reach the same loss, in tokens, parameters, compute (figure 5).
 
-A multiplier lies in [·, ∞]. Against our own transformer it is read off between measured budgets and never beyond them:
-past the largest one it is "> x" (`beyond`), below the smallest one "< x" (`below`). Against Kaplan's law it can be
-infinite, because the law has a floor at every N; with another vocabulary than GPT-2's losses are not comparable and
-nothing is written.
+Against our own transformer a multiplier is interpolated between measured budgets and never extrapolated: above the
+largest one it is "> x" (`beyond`), below the smallest one "< x" (`below`). Against Kaplan's law it can be infinite,
+because the law has a floor at every N; with a vocabulary other than GPT-2's, losses are not comparable and no such row
+is written.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lmu_scaling.analysis.draws import Cells, interval
+from lmu_scaling.analysis.bootstrap import Cells, interval
 from lmu_scaling.analysis.laws import SumFit
 from lmu_scaling.analysis.reference import PowerLaw, TransformerLaw, power_laws, transformer_law
 
@@ -22,13 +22,12 @@ Array = NDArray[np.float64]
 BASELINE = "transformer"
 COLUMNS = ["quantity", "variant", "against", "size", "n", "loss", "value", "low", "high", "infinite_share", "beyond"]
 COLUMNS += ["below", "beyond_share", "largest", "smallest", "text"]
-PAPER_SIZES = {"55k": 55e3, "100k": 100e3, "200k": 200e3, "350k": 350e3, "500k": 500e3, "1M": 1e6}
 
 
 def first_reach(log_x: Array, y_bk: Array, target_b: Array) -> Array:
-    """ln x at which a falling curve first reaches the target, linear between measured points.
+    """ln x at which a falling curve first reaches the target, interpolated linearly between measured points.
 
-    +inf: not reached at the largest x; -inf: reached already at the smallest.
+    +inf: not reached at the largest x; -inf: already reached at the smallest.
     """
     order = np.argsort(log_x)
     x, y = log_x[order], y_bk[:, order]
@@ -46,10 +45,10 @@ def first_reach(log_x: Array, y_bk: Array, target_b: Array) -> Array:
 def multipliers(
     cells: Cells, paper: dict[str, Any], reading: str, vocab: int, joint: dict[str, SumFit]
 ) -> pd.DataFrame:
-    """All multipliers of the experiment, and those the paper's printed laws imply."""
+    """All multipliers of the experiment, and those that the paper's printed laws imply."""
     rows = []
     for variant in dict.fromkeys(cells.frame["variant"]):
-        for index in cells.pick(variant):
+        for index in cells.select(variant):
             if variant != BASELINE:
                 rows += _against_ours(cells, int(index), joint.get(BASELINE))
             if vocab == paper["experiment"]["vocab"]:
@@ -62,8 +61,8 @@ def multipliers(
 def _against_ours(cells: Cells, index: int, joint: SumFit | None) -> list[dict[str, Any]]:
     cell: Any = cells.frame.loc[index]
     spent = cells.frame["tokens"].astype(float) * cells.frame["flops_per_token"]  # beyond 2^63 at the paper's scale
-    same_size = cells.pick(BASELINE, multiple=None, size=cell["size"])
-    same_tokens = cells.pick(BASELINE)
+    same_size = cells.select(BASELINE, multiple=None, size=cell["size"])
+    same_tokens = cells.select(BASELINE)
     own = {"tokens": cell["tokens"], "compute": spent[index], "parameters": cell["n"]}
     rows = []
     for quantity, candidates in (("tokens", same_size), ("parameters", same_tokens), ("compute", same_size)):
@@ -74,7 +73,7 @@ def _against_ours(cells: Cells, index: int, joint: SumFit | None) -> list[dict[s
         log_x = np.log(x[quantity].to_numpy(float) / float(own[quantity]))
         point = first_reach(log_x, cells.point[None, candidates], cells.point[None, index])
         drawn = first_reach(log_x, cells.log_loss[:, candidates], cells.log_loss[:, index])
-        row = _row(cells, quantity, cell, BASELINE, np.exp(cells.point[index]))
+        row = _row(quantity, cell["variant"], BASELINE, cell["size"], float(cell["n"]), np.exp(cells.point[index]))
         row |= _measured(float(point[0]), drawn, log_x, cells.confidence)
         if quantity != "parameters" and joint is not None:
             n = np.array([float(base["n"].iloc[0])])
@@ -107,15 +106,18 @@ def _measured(point: float, drawn: Array, log_x: Array, confidence: float) -> di
 def _against_kaplan(cells: Cells, index: int, paper: dict[str, Any], reading: str) -> list[dict[str, Any]]:
     cell: Any = cells.frame.loc[index]
     loss = np.exp(cells.point[index])
-    rows = [_row(cells, quantity, cell, "kaplan", loss) for quantity in ("tokens", "parameters", "compute")]
     law = transformer_law(paper, "kaplan_comment" if reading == "literal" else reading)
     drawn = _kaplan_values(law, cell, np.exp(cells.log_loss[:, index]))
     point = _kaplan_values(law, cell, np.array([loss]))
-    return [row | _known(point[row["quantity"]][0], drawn[row["quantity"]], cells.confidence) for row in rows]
+    return [
+        _row(quantity, cell["variant"], "kaplan", cell["size"], float(cell["n"]), loss)
+        | _known(point[quantity][0], drawn[quantity], cells.confidence)
+        for quantity in ("tokens", "parameters", "compute")
+    ]
 
 
 def _kaplan_values(law: TransformerLaw, cell: Any, loss: Array) -> dict[str, Array]:
-    """Kaplan counts matrices only, and 6 N FLOPs per token, so that our side is counted alike."""
+    """Kaplan counts matrices only and 6 N FLOPs per token; our side is counted in the same way."""
     n, tokens = float(cell["n_kaplan"]), float(cell["tokens"])
     needed = law.steps(n, loss) * law.batch_tokens
     return {
@@ -142,7 +144,7 @@ def _known(value: float, drawn: Array, confidence: float) -> dict[str, Any]:
 
 
 def paper_multipliers(paper: dict[str, Any], reading: str, draws: int = 4000) -> list[dict[str, Any]]:
-    """Token multipliers that the paper's own printed laws imply; the interval is what rounding of α leaves open."""
+    """Token multipliers implied by the paper's printed laws; the interval is the range that rounding of α allows."""
     rng = np.random.default_rng(0)
     law = transformer_law(paper, "kaplan_comment" if reading == "literal" else reading)
     half = float(paper["rounding"]["alpha"])
@@ -151,21 +153,17 @@ def paper_multipliers(paper: dict[str, Any], reading: str, draws: int = 4000) ->
     for variant in ("lmu", "lmu_attention"):
         printed = power_laws(paper)[variant]
         wiggle, wiggle_kaplan = rng.uniform(-half, half, (2, draws))
-        for size, n in PAPER_SIZES.items():
+        for size, n in paper["experiment"]["sizes"].items():
             loss = printed.loss(n)
             value = float(law.steps(n, loss)) * law.batch_tokens / tokens
             rounded = PowerLaw(printed.n_c, printed.alpha + wiggle).loss(n)
             excess = rounded - (n / law.n_c) ** -(law.alpha_n + wiggle_kaplan)
             drawn = law.steps(n, law.limit(n) + excess) * law.batch_tokens / tokens
-            row = _blank("tokens", f"paper_{variant}", "kaplan", size, n, float(loss))
+            row = _row("tokens", f"paper_{variant}", "kaplan", size, n, float(loss))
             rows.append(row | _known(value, drawn, 1.0))
     return rows
 
 
-def _row(cells: Cells, quantity: str, cell: Any, against: str, loss: float) -> dict[str, Any]:
-    return _blank(quantity, cell["variant"], against, cell["size"], float(cell["n"]), float(loss))
-
-
-def _blank(quantity: str, variant: str, against: str, size: str, n: float, loss: float) -> dict[str, Any]:
+def _row(quantity: str, variant: str, against: str, size: str, n: float, loss: float) -> dict[str, Any]:
     known = {"quantity": quantity, "variant": variant, "against": against, "size": size, "n": n, "loss": loss}
     return dict.fromkeys(COLUMNS, np.nan) | known | {"beyond": False, "below": False, "text": ""}

@@ -1,13 +1,13 @@
-"""Loss along the context: binned curves, their fits E + A·T^-a, and whether they flatten (section 5, figure 4).
+"""Loss by position in the context: binned curves, fits E + A·T^-a, and a plateau statistic (section 5, figure 4).
 
-One curve per cell (variant x size x budget), averaged over its seeds. On the axis `window` an interval comes from
-resampling test sequences (with all their bins, as losses within a sequence go together) and from the spread between
+One curve per cell (variant x size x budget), averaged over its seeds. On the axis `window` intervals come from
+resampling test sequences (with all their bins, as losses within a sequence are correlated) and from the spread between
 seeds, which differ in level and in shape: whole curves are resampled, as deviations from the mean of their cell. On the
-axis `document` sequences are not kept apart: the errors of the positions in a bin are averaged, as if the positions
-went together fully, which is the cautious side.
+axis `document` single sequences are not known: the errors of the positions in a bin are averaged, as if the positions
+were fully correlated, which is conservative.
 
 The plateau statistic is the mean loss at positions (64, 128] minus that at (n/2, n]: at the paper's n = 1024 the gain
-from 64–128 tokens of context to 512–1024. With a short context it says little, and `early`, `late` say what it spans.
+from 64–128 tokens of context to 512–1024. `early` and `late` give the positions that are compared.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lmu_scaling.analysis.draws import block_starts, interval, read_sequences
+from lmu_scaling.analysis.bootstrap import block_starts, interval, read_sequences, sum_intervals
 from lmu_scaling.analysis.laws import fit_sum, sum_report
+from lmu_scaling.analysis.table import write_csv
 from lmu_scaling.errors import ResultsError
 from lmu_scaling.evaluation.positions import FINE, bin_centres, bin_edges, bins_within, overlap
+from lmu_scaling.jobs import Folder, Output, job
 from lmu_scaling.runtime import atomic_write
 from lmu_scaling.spec import Run, parse_run
 
 Array = NDArray[np.float64]
-FIRST_FITTED = 2  # the first token has no context to speak of
+FIRST_FITTED = 2  # the first token has hardly any context
 EARLY = (64, 128)
 SPLIT = "test"
 AXES = ("window", "document")
@@ -36,7 +38,7 @@ AXES = ("window", "document")
 
 @dataclass(frozen=True)
 class Curve:
-    """A binned curve of one cell: estimates [bins] and draws [b, bins]."""
+    """Binned curve of one cell: estimates [bins] and draws [b, bins]."""
 
     edges: NDArray[np.int64]
     mean: Array
@@ -44,29 +46,49 @@ class Curve:
     count: NDArray[np.int64]
 
 
-def per_token(results: Path, runs: list[str], settings: Any, curves: Path, fits: Path) -> dict[str, Any]:
-    """Write the binned curves and their fits, for the test split."""
+@job
+def per_token(
+    results: Folder,
+    runs: list[str],
+    draws: int,
+    confidence: float,
+    seed: int,
+    bins_per_octave: int,
+    curves: Output,
+    fits: Output,
+) -> dict[str, Any]:
+    """Per-token loss by position on the test split: binned curves with intervals, and their fits.
+
+    Args:
+        results: folder results/<experiment>
+        runs: names of the runs
+        draws: bootstrap draws
+        confidence: of the intervals
+        seed: of the bootstrap
+        bins_per_octave: logarithmic bins of positions
+        curves: per_token.parquet
+        fits: per_token_fits.csv
+    """
     cells: dict[tuple[str, str, float], list[Run]] = {}
     for run in map(parse_run, runs):
         cells.setdefault((run.variant, run.size, run.multiple), []).append(run)
-    edges = {axis: common_edges(results, runs, axis, settings.bins_per_octave) for axis in AXES}
+    edges = {axis: common_edges(results, runs, axis, bins_per_octave) for axis in AXES}
     spread = {axis: seed_spread(results, cells, axis, edges[axis]) for axis in AXES}
     frames, rows = [], []
     for (variant, size, multiple), members in cells.items():
         keys = {"variant": variant, "size": size, "multiple": multiple}
         for axis in AXES:
             names = [run.name for run in members]
-            curve = _curve(results, names, axis, edges[axis], settings, spread[axis][variant])
+            curve = _curve(results, names, axis, edges[axis], (draws, seed), spread[axis][variant])
             if curve is None:
                 continue
-            frames.append(_frame(curve, keys | {"split": SPLIT, "axis": axis}, settings.confidence))
-            rows.append(keys | {"axis": axis, "seeds": len(members)} | describe(curve, settings.confidence))
+            frames.append(_frame(curve, keys | {"split": SPLIT, "axis": axis}, confidence))
+            rows.append(keys | {"axis": axis, "seeds": len(members)} | describe(curve, confidence))
     if not frames:
         raise ResultsError("no run has a usable per-token loss", str(results), "see which runs diverged")
     with atomic_write(curves, "wb") as binary:
         pd.concat(frames, ignore_index=True).to_parquet(binary, index=False)
-    with atomic_write(fits) as text:
-        pd.DataFrame(rows).to_csv(text, index=False)
+    write_csv(fits, pd.DataFrame(rows))
     return {"curves": len(rows)}
 
 
@@ -78,7 +100,7 @@ def common_edges(results: Path, runs: list[str], axis: str, per_octave: int) -> 
 
 
 def _curve(
-    results: Path, runs: list[str], axis: str, edges: NDArray[np.int64], settings: Any, spread: Spread
+    results: Path, runs: list[str], axis: str, edges: NDArray[np.int64], bootstrap: tuple[int, int], spread: Spread
 ) -> Curve | None:
     raw = {run: _raw(results, run, axis) for run in runs}
     runs = [run for run in runs if raw[run] is not None]
@@ -88,17 +110,18 @@ def _curve(
     binned = np.array([_bin(frame, edges, "mean") for frame in frames])  # [seeds, bins]
     errors = np.array([_bin(frame, edges, "se") for frame in frames])
     count = np.array([_counts(frame, edges) for frame in frames]).sum(axis=0)
-    rng = np.random.default_rng(settings.seed)
+    draws, seed = bootstrap
+    rng = np.random.default_rng(seed)
     if axis == "window":
-        shift = _resampled(results, runs, edges, settings.draws, rng)
+        shift = _resampled(results, runs, edges, draws, rng)
     else:
-        shift = rng.standard_normal((settings.draws, len(edges) - 1)) * _typical(errors)
-    shift = shift + spread.draws(len(frames), settings.draws, rng)
+        shift = rng.standard_normal((draws, len(edges) - 1)) * _typical(errors)
+    shift = shift + spread.draws(len(frames), draws, rng)
     mean = binned.mean(axis=0)
     keep = np.isfinite(mean) & np.isfinite(shift).all(axis=0)
     if keep.sum() < 2:
         return None
-    last = int(np.flatnonzero(keep)[-1]) + 1  # a gap inside would shift bins; only the thin end may be missing
+    last = int(np.flatnonzero(keep)[-1]) + 1  # only bins at the end may be missing: a gap inside would shift bins
     if not keep[:last].all():
         return None
     return Curve(edges[: last + 1], mean[:last], (mean + shift)[:, :last], count[:last])
@@ -124,7 +147,7 @@ def _bin(frame: pd.DataFrame, edges: NDArray[np.int64], column: str) -> Array:
 
 
 def _typical(errors: Array) -> Array:
-    """Mean over seeds; nan where a bin has a single token, whose error nobody knows."""
+    """Mean over seeds; NaN where a bin has a single token, whose error is unknown."""
     known = np.isfinite(errors)
     with np.errstate(invalid="ignore"):
         return np.where(known, errors, 0.0).sum(axis=0) / np.where(known.any(axis=0), known.sum(axis=0), np.nan)
@@ -157,13 +180,13 @@ def _resampled(results: Path, runs: list[str], edges: NDArray[np.int64], draws: 
 
 @dataclass(frozen=True)
 class Spread:
-    """How runs deviate from the mean curve of their cell, [runs, bins] in nats, pooled over the cells of a variant."""
+    """Deviations of runs from the mean curve of their cell, [runs, bins] in nats, pooled over a variant's cells."""
 
     residuals: Array
     freedom: int
 
     def draws(self, seeds: int, draws: int, rng: np.random.Generator) -> Array:
-        """[draws, bins]: the mean of as many deviations as there are seeds, of either sign; widened for few of them."""
+        """Mean of as many deviations as there are seeds, with random signs, widened for few seeds, [draws, bins]."""
         if self.freedom < 1:
             return np.zeros((draws, 1))
         sign, picked = rng.choice([-1.0, 1.0], (draws, seeds)), rng.integers(len(self.residuals), size=(draws, seeds))
@@ -180,7 +203,7 @@ def seed_spread(
         frames = [frame for run in members if (frame := _raw(results, run.name, axis)) is not None]
         if len(frames) > 1:
             curves = np.array([_bin(frame, edges, "mean") for frame in frames])
-            inflation = np.sqrt(len(curves) / (len(curves) - 1))  # they sit closer to their own mean
+            inflation = np.sqrt(len(curves) / (len(curves) - 1))  # seeds lie closer to their own mean
             found[variant] += list((curves - curves.mean(axis=0)) * inflation)
             freedom[variant] += len(curves) - 1
     return {variant: Spread(np.array(curves), freedom[variant]) for variant, curves in found.items()}
@@ -188,8 +211,9 @@ def seed_spread(
 
 def _frame(curve: Curve, keys: dict[str, Any], confidence: float) -> pd.DataFrame:
     low, high = interval(curve.drawn, confidence)
-    frame = pd.DataFrame(
-        {
+    return pd.DataFrame(
+        keys
+        | {
             "position": bin_centres(curve.edges),
             "first": curve.edges[:-1] + 1,
             "last": curve.edges[1:],
@@ -200,9 +224,6 @@ def _frame(curve: Curve, keys: dict[str, Any], confidence: float) -> pd.DataFram
             "count": curve.count,
         }
     )
-    for place, (name, value) in enumerate(keys.items()):
-        frame.insert(place, name, value)
-    return frame
 
 
 # ----------------------------------------------------------------------------------------------------------- fits
@@ -233,12 +254,6 @@ def _fit(curve: Curve, confidence: float) -> dict[str, Any]:
     centres = bin_centres(curve.edges)[use]
     point, report = sum_report([centres], curve.mean[use])
     drawn = fit_sum([centres], curve.drawn[:, use])
-    found: dict[str, Any] = {"fitted": True}
-    values = {"E": (point.coefficients[0, 0], drawn.coefficients[:, 0])}
-    values |= {"A": (point.coefficients[0, 1], drawn.coefficients[:, 1])}
-    values |= {"a": (point.exponents[0, 0], drawn.exponents[:, 0])}
-    for name, (value, draws) in values.items():
-        low, high = interval(draws, confidence)
-        found |= {name: value, f"{name}_low": float(low), f"{name}_high": float(high)}
+    found: dict[str, Any] = {"fitted": True} | sum_intervals(point, drawn, confidence, "a")
     found["identified"] = bool(found["E_low"] > 0 and found["A_low"] > 0)
     return found | {key: report[key] for key in ("r2", "rmse_relative", "converged", "on_bound")}

@@ -1,11 +1,11 @@
-"""The laws our runs are compared with: Kaplan's transformer in three readings, and the paper's own fits (section 5).
+"""Reference laws: Kaplan's transformer law in three readings, and the paper's own fits (section 5).
 
-All constants come from `workflow/catalog/paper.yaml`. The printed transformer law, (S/S_min)^-0.76, does not depend on
-S; Kaplan et al. (2020, eq. 1.6) have (S_c/S_min)^0.76. Readings differ in the loss at which B_crit is taken:
+All constants come from `workflow/catalog/paper.yaml`. The printed transformer law has a term (S/S_min) that does not
+depend on S; Kaplan et al. (2020, eq. 1.6) have (S_c/S_min). Readings differ in the loss at which B_crit is taken:
 
-* `kaplan_comment`: at (N/8.8e13)^-0.076, as in the LaTeX comment beside the paper's formula; this one is drawn;
+* `kaplan_comment`: at the power law in the LaTeX comment beside the paper's formula; this one is drawn;
 * `kaplan_self`: at the loss itself, solved self-consistently;
-* `literal`: as printed, kept to show what it says.
+* `literal`: the formula as printed.
 """
 
 from __future__ import annotations
@@ -19,30 +19,18 @@ import yaml
 from numpy.typing import ArrayLike, NDArray
 
 from lmu_scaling.errors import ResultsError
+from lmu_scaling.paths import PAPER
 
 READINGS = ("kaplan_comment", "kaplan_self", "literal")
 Array = NDArray[np.float64]
 
 
-def load_paper(path: str | Path) -> dict[str, Any]:
-    """The catalogue of printed numbers; YAML 1.1 reads 5.0e5 as text, so numbers are made numbers here."""
+def load_paper(path: str | Path = PAPER) -> dict[str, Any]:
+    """Load the paper's printed numbers."""
     try:
-        return _numbers(yaml.safe_load(Path(path).read_text("utf-8")))
+        return yaml.safe_load(Path(path).read_text("utf-8"))
     except (OSError, yaml.YAMLError) as error:
         raise ResultsError(f"cannot read the paper's numbers: {error}", str(path), "restore the file") from error
-
-
-def _numbers(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _numbers(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [_numbers(entry) for entry in value]
-    if isinstance(value, str) and value[:1].isdigit():
-        try:
-            return float(value) if "e" in value.lower() else value
-        except ValueError:
-            return value
-    return value
 
 
 @dataclass(frozen=True)
@@ -74,7 +62,7 @@ class PerTokenLaw:
 
 @dataclass(frozen=True)
 class TransformerLaw:
-    """L(N, S) of transformers, in one of three readings; S is counted in steps of `batch_tokens`."""
+    """L(N, S) of transformers in one of three readings; S counts steps of `batch_tokens` tokens."""
 
     n_c: float
     alpha_n: float
@@ -85,6 +73,8 @@ class TransformerLaw:
     alpha_b: float
     comment_n_c: float
     comment_alpha: float
+    n_range: tuple[float, float]
+    """Sizes of the transformers behind the law."""
     reading: str = "kaplan_comment"
 
     def limit(self, n: ArrayLike) -> Array:
@@ -106,7 +96,7 @@ class TransformerLaw:
         if self.reading == "kaplan_comment":
             return self._at(n, steps, self._comment_batch(n))
         low, high = self.limit(n), self.limit(n) + 1e3
-        for _ in range(200):  # the right-hand side falls with the loss, so the fixed point is unique
+        for _ in range(200):  # bisection: the right-hand side falls with the loss, so the fixed point is unique
             middle = (low + high) / 2
             above = self._at(n, steps, self.critical_batch(middle)) > middle
             low, high = np.where(above, middle, low), np.where(above, high, middle)
@@ -131,10 +121,10 @@ class TransformerLaw:
             s_min = self.s_c / np.where(excess > 0, excess, np.nan) ** (1 / self.alpha_s)
         return np.where(excess > 0, s_min * (1 + critical / self.batch_tokens), np.inf)
 
-    def parameters(self, loss: ArrayLike, steps: float, low: float = 768, high: float = 1.5e9) -> Array:
-        """Smallest N that reaches a loss after `steps` steps; infinite if none does among those behind the law."""
+    def parameters(self, loss: ArrayLike, steps: float) -> Array:
+        """Smallest N within `n_range` that reaches a loss after `steps` steps; infinite if none does."""
         loss = np.asarray(loss, float)
-        a, b = np.full(loss.shape, np.log(low)), np.full(loss.shape, np.log(high))
+        a, b = (np.full(loss.shape, np.log(end)) for end in self.n_range)
         reachable = self.loss(np.exp(b), steps) <= loss
         for _ in range(100):
             middle = (a + b) / 2
@@ -157,5 +147,5 @@ def transformer_law(paper: dict[str, Any], reading: str = "kaplan_comment") -> T
             f"unknown reading {reading!r} of the transformer law", "analysis.reference", f"use {', '.join(READINGS)}"
         )
     law = paper["transformer_law"]
-    fields = [name for name in TransformerLaw.__dataclass_fields__ if name != "reading"]
-    return TransformerLaw(**{name: float(law[name]) for name in fields}, reading=reading)
+    constants = {name: law[name] for name in TransformerLaw.__dataclass_fields__ if name != "reading"}
+    return TransformerLaw(**constants, reading=reading)

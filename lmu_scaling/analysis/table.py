@@ -1,13 +1,14 @@
-"""One tidy table, one row per run: the only input of all fits and figures (section 5, Results).
+"""Tidy table with one row per run, the only input of all fits and figures (section 5, Results).
 
-Runs are never averaged here. A run that diverged keeps its row, with the reason in `excluded`; a run that cannot belong
-to the same experiment (another tokenizer, corpus, context, evaluation) stops the table.
+Runs are not averaged here. A run that diverged keeps its row, with the reason in `excluded`. Runs that cannot belong to
+one experiment (different tokenizer, corpus, context or evaluation) are an error.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +16,28 @@ import pandas as pd
 
 from lmu_scaling.counting import count
 from lmu_scaling.errors import ResultsError
-from lmu_scaling.models import ModelSpec
+from lmu_scaling.jobs import Folder, Output, job
 from lmu_scaling.runtime import atomic_write, read_json
-from lmu_scaling.spec import Run, parse_run, spec_hash, tokens_of
+from lmu_scaling.spec import Run, RunSpec, parse_run
 
 SAME_FOR_ALL = ("corpus", "corpus_settings", "tokens_digest", "vocab", "context")
 KEYS = ["variant", "size", "multiple", "seed"]
 
 
-def runs_table(results: Path, runs: list[str], out: Path, history: Path) -> dict[str, Any]:
-    """Collect specs, results and evaluations of `runs` into `runs.csv`, and their histories into one file."""
+@job
+def table(results: Folder, runs: list[str], out: Output, history: Output) -> dict[str, Any]:
+    """Collect specs, results and evaluations into one tidy table, and training histories into one file.
+
+    Args:
+        results: folder results/<experiment>
+        runs: names of the runs
+        out: runs.csv
+        history: history.parquet
+    """
     _refuse_repeated_names(runs)
     table = pd.DataFrame([_row(results, parse_run(name)) for name in runs])
     check_table(table, str(results))
-    with atomic_write(out) as file:
-        table.to_csv(file, index=False)
+    write_csv(out, table)
     histories = _histories(results, runs)
     with atomic_write(history, "wb") as file:
         histories.to_parquet(file, index=False)
@@ -39,29 +47,45 @@ def runs_table(results: Path, runs: list[str], out: Path, history: Path) -> dict
     return {"runs": len(table), "excluded": dict(excluded.itertuples(index=False))}
 
 
-def read_table(path: str | Path) -> pd.DataFrame:
-    """`runs.csv` as it was written, checked again: people edit tables."""
+def write_csv(path: Path, frame: pd.DataFrame) -> None:
+    with atomic_write(path) as file:
+        frame.to_csv(file, index=False)
+
+
+def read_frame(path: Path, columns: Iterable[str] = ()) -> pd.DataFrame:
+    """Read a CSV or Parquet file of results; `columns` are those that the caller needs."""
+    if not path.is_file():
+        raise ResultsError("a result is missing", str(path), "run the workflow for this experiment first")
+    text = {"run": str, "size": str, "excluded": str, "spec_hash": str}  # a size named "48" is a name, not a number
     try:
-        table = pd.read_csv(path, dtype={"run": str, "size": str, "excluded": str, "spec_hash": str})
-    except (OSError, pd.errors.ParserError) as error:
-        raise ResultsError(f"cannot read the table of runs: {error}", str(path), "run `snakemake` again") from error
-    missing = {"run", *KEYS, "n_exact", "tokens", "test_loss", "test_tokens", *SAME_FOR_ALL} - set(table.columns)
-    if missing:
+        frame = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path, dtype=text)
+    except (ValueError, OSError) as error:
+        raise ResultsError(f"cannot be read: {error}", str(path), "delete it and run the workflow again") from error
+    if missing := [name for name in columns if name not in frame.columns]:
         raise ResultsError(
-            f"the table of runs has no column {', '.join(sorted(missing))}", str(path), "delete it and make it again"
+            f"columns are missing: {', '.join(missing)}",
+            str(path),
+            "the file was made by another version; delete it and run the workflow again",
         )
+    return frame
+
+
+def read_table(path: str | Path) -> pd.DataFrame:
+    """Read `runs.csv` and check it again, in case it was edited."""
+    columns = ("run", *KEYS, "n_exact", "tokens", "test_loss", "test_tokens", *SAME_FOR_ALL)
+    table = read_frame(Path(path), columns)
     table["excluded"] = table["excluded"].fillna("") if "excluded" in table else ""
     check_table(table, str(path))
     return table
 
 
 def usable(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows that may enter a fit."""
+    """Rows that may enter a fit."""
     return table[table["excluded"] == ""].reset_index(drop=True)
 
 
 def check_table(table: pd.DataFrame, where: str) -> None:
-    """Refuse what must not be averaged: duplicates, runs of another experiment, unmarked NaN."""
+    """Raise on duplicates, runs of different experiments, and NaN losses that are not marked as excluded."""
     if table.empty:
         raise ResultsError("there are no runs to analyse", where, "train at least one model")
     duplicated = table.loc[table.duplicated(KEYS, keep=False), "run"].tolist()
@@ -104,14 +128,13 @@ def _refuse_repeated_names(runs: list[str]) -> None:
 
 def _row(results: Path, run: Run) -> dict[str, Any]:
     folder = results / "training" / run.name
-    spec, result = read_json(folder / "spec.json"), read_json(folder / "result.json")
+    spec, result = RunSpec.read(folder / "spec.json"), read_json(folder / "result.json")
     summary_path = results / "evaluation" / run.name / "summary.json"
     summary = read_json(summary_path)
-    identity = spec_hash(spec)
     for name, found in (("result.json", result["spec_hash"]), ("summary.json", summary["spec_hash"])):
-        if found != identity:
+        if found != spec.hash:
             raise ResultsError(
-                f"{name} of {run.name} belongs to another spec ({found}, not {identity})",
+                f"{name} of {run.name} belongs to another spec ({found}, not {spec.hash})",
                 str(folder),
                 "delete the folder and run the workflow again",
             )
@@ -119,41 +142,36 @@ def _row(results: Path, run: Run) -> dict[str, Any]:
         raise ResultsError(
             f"{run.name} was evaluated on other tokens than it was trained on", str(summary_path), "evaluate it again"
         )
-    return _columns(run, spec, result, summary, _tuning(results, run), identity)
+    return _columns(run, spec, result, summary, _tuning(results, run))
 
 
 def _columns(
     run: Run,
-    spec: dict[str, Any],
+    spec: RunSpec,
     result: dict[str, Any],
     summary: dict[str, Any],
     tuning: dict[str, Any],
-    identity: str,
 ) -> dict[str, Any]:
-    model, training = ModelSpec.from_dict(spec["model"]), spec["training"]
+    model, training = spec.model, spec.training
     counts = count(model)
     test, validation = summary["splits"].get("test", {}), summary["splits"].get("validation", {})
-    tokens = tokens_of(spec)
     return {
         "run": run.name,
-        "variant": run.variant,
-        "size": run.size,
-        "multiple": run.multiple,
-        "seed": run.seed,
+        **{key: getattr(run, key) for key in KEYS},
         "d": model.d,
         "n_exact": counts.n_exact,
         "n_kaplan": counts.n_kaplan,
         "n_total": counts.n_total,
         "context": model.context,
         "vocab": model.vocab,
-        "corpus": spec["data"]["corpus"],
-        "corpus_settings": spec["data"]["settings"],
+        "corpus": spec.data.corpus,
+        "corpus_settings": spec.data.settings,
         "tokens_digest": summary["tokens_digest"],
-        "batch": training["batch"],
-        "steps": training["steps"],
-        "tokens": tokens,
+        "batch": training.batch,
+        "steps": training.steps,
+        "tokens": spec.tokens,
         "epochs": result.get("epochs"),
-        "learning_rate": training["learning_rate"],
+        "learning_rate": training.learning_rate,
         "lr_on_edge": tuning.get("on_edge"),
         "lr_tried": len(tuning.get("trials", [])),
         "validation_loss": validation.get("loss"),
@@ -167,10 +185,10 @@ def _columns(
         "final_loss": result.get("final_loss"),
         "flops_per_token": counts.flops_training,
         "flops_per_token_body": counts.flops_training_body,
-        "flops": float(counts.flops_training * tokens),
-        "flops_body": float(counts.flops_training_body * tokens),
+        "flops": float(counts.flops_training * spec.tokens),
+        "flops_body": float(counts.flops_training_body * spec.tokens),
         "seconds": result.get("machine", {}).get("seconds"),
-        "spec_hash": identity,
+        "spec_hash": spec.hash,
         "diverged": bool(result.get("diverged")),
         "excluded": _why_excluded(result, validation, test),
     }
@@ -199,14 +217,8 @@ def _histories(results: Path, runs: list[str]) -> pd.DataFrame:
             frame = pd.read_parquet(path)
         except (OSError, ValueError) as error:
             raise ResultsError(f"cannot read a training history: {error}", str(path), "train the run again") from error
-        keys: dict[str, Any] = {
-            "run": name,
-            "variant": run.variant,
-            "size": run.size,
-            "multiple": run.multiple,
-            "seed": run.seed,
-        }
-        for position, (column, value) in enumerate(keys.items()):
-            frame.insert(position, column, value)
+        for position, column in enumerate(KEYS):
+            frame.insert(position, column, getattr(run, column))
+        frame.insert(0, "run", name)
         frames.append(frame)
     return pd.concat([frame.dropna(axis=1, how="all") for frame in frames], ignore_index=True)

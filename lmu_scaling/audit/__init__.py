@@ -1,1 +1,1 @@
-"""Stage audit: the plan before a run, the effective configuration, verification after it, and a bundle to publish."""
+"""Verification of finished results, and the bundle to publish them."""

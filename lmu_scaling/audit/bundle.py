@@ -1,8 +1,8 @@
-"""The verb `bundle`: one zip to publish, described as an RO-Crate, that a stranger can verify where it is unpacked.
+"""The job `bundle`: one zip file to publish, described as an RO-Crate, that anybody can verify after unpacking.
 
 It holds `results/<experiment>/`, `paper_figures/` and the program, so that the audit works in the unpacked folder:
-`python -m lmu_scaling audit results/<experiment>`. Token shards stay out (texts belong to their authors) unless asked
-for; what was left out is listed with its checksum in `bundle.json`. Two bundles of the same results are the same bytes.
+`python -m lmu_scaling audit results/<experiment>`. Token shards are left out by default (the texts belong to their
+authors); `bundle.json` lists omitted files with their checksums. The same results give the same bytes.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from lmu_scaling.audit.audit import examine
-from lmu_scaling.audit.folder import BUNDLE, FIGURES, UNRECORDED, Folder, default_figures
-from lmu_scaling.audit.words import size
+from lmu_scaling.audit.results_folder import BUNDLE, FIGURES, UNRECORDED, ResultsFolder, default_figures
 from lmu_scaling.errors import AuditError
-from lmu_scaling.manifests import REPOSITORY, render, sealed
-from lmu_scaling.runtime import atomic_write, sha256_bytes, sha256_file
+from lmu_scaling.jobs import Folder, Output, job
+from lmu_scaling.manifests import render, sealed
+from lmu_scaling.paths import REPOSITORY
+from lmu_scaling.runtime import atomic_write, byte_size, sha256_bytes, sha256_file
 
 METADATA = "ro-crate-metadata.json"
 PROGRAM = ("Snakefile", "config.yaml", "LICENSE", "CITATION.cff", "README.md", "requirements.lock", "pyproject.toml")
 PROGRAM_FOLDERS = ("lmu_scaling", "workflow", "profiles", "envs")
 PAPER = "https://arxiv.org/abs/2110.02402"
 TITLE = "Language Modeling using LMUs: 10x Better Data Efficiency or Improved Scaling Compared to Transformers"
-THEN = (1980, 1, 1, 0, 0, 0)  # a zip's earliest date: packing again gives the same bytes
+ZIP_DATE = (1980, 1, 1, 0, 0, 0)  # the earliest date of the format, for all files: the same results, the same bytes
 MIME = {
     ".safetensors": "application/octet-stream",
     ".parquet": "application/vnd.apache.parquet",
@@ -33,40 +34,55 @@ MIME = {
 }
 
 
+@job
 def bundle(
-    results: Path, out: Path, figures: Path | None = None, without_weights: bool = False, with_tokens: bool = False
+    results: Folder,
+    /,
+    out: Output,
+    figures: Folder | None = None,
+    without_weights: bool = False,
+    with_tokens: bool = False,
 ) -> dict[str, Any]:
-    """Verify, then pack. A folder with a mismatch is not published."""
-    folder = Folder(Path(results), Path(figures) if figures else default_figures(Path(results)))
+    """Verify results and pack them for publication, as an RO-Crate.
+
+    Args:
+        results: folder results/<experiment>
+        out: the zip file
+        figures: folder paper_figures; default: the one beside results/
+        without_weights: leave the weights out
+        with_tokens: pack the token shards, if you may publish the texts
+    """
+    folder = ResultsFolder(results, figures or default_figures(results))
     record = examine(folder, sample=0)
     if record["mismatches"]:
         first = record["mismatches"][0]
         raise AuditError(
-            f"these results do not pass the audit: {first['where']}: {first['what']}",
+            f"these results fail the audit: {first['where']}: {first['what']}",
             str(results),
-            "run `snakemake audit`, mend what it names, then bundle",
+            "run `snakemake audit`, repair the files it names, then bundle",
         )
-    files, left_out = choose(folder, without_weights, with_tokens)
+    files, left_out = select_files(folder, without_weights, with_tokens)
     home = f"results/{folder.experiment}"
     packed = {(name if name.startswith(f"{FIGURES}/") else f"{home}/{name}"): path for name, path in files.items()}
-    packed |= program()
+    packed |= program_files()
     texts = {f"{home}/{BUNDLE}": render(sealed({"experiment": folder.experiment, "left_out": left_out}))}
     texts[METADATA] = metadata(folder, packed, texts, record)
-    _write(Path(out), packed, texts)
+    _write(out, packed, texts)
     count = len(packed) + len(texts)
-    print(f"{out}: {count} files, {size(Path(out).stat().st_size)}; {len(left_out)} left out", flush=True)
+    print(f"{out}: {count} files, {byte_size(out.stat().st_size)}; {len(left_out)} left out", flush=True)
     return {"files": count, "left_out": len(left_out), "root": record["root"]}
 
 
-def choose(folder: Folder, without_weights: bool, with_tokens: bool) -> tuple[dict[str, Path], dict[str, str]]:
-    """What is packed, and what is left out with its checksum."""
+def select_files(
+    folder: ResultsFolder, without_weights: bool, with_tokens: bool
+) -> tuple[dict[str, Path], dict[str, str]]:
+    """Files to pack, and files to leave out with their checksums."""
     packed, left_out = {}, {}
     for name, path in folder.files.items():
         weights = name.endswith("/weights.safetensors") and without_weights
         tokens = name.startswith("tokens/") and name.endswith(".bin") and not with_tokens
-        scratch = (
-            name in UNRECORDED or "/live/" in name or name == "corpus/source.json"
-        )  # it names folders of the machine
+        local = name == "corpus/source.json"  # it contains paths of this machine
+        scratch = name in UNRECORDED or "/live/" in name or local
         if weights or tokens or scratch:
             left_out[name] = folder.sha256(name)
         elif name != BUNDLE:
@@ -74,8 +90,8 @@ def choose(folder: Folder, without_weights: bool, with_tokens: bool) -> tuple[di
     return packed, left_out
 
 
-def program() -> dict[str, Path]:
-    """The code that made the results, or at least the code that verifies them."""
+def program_files() -> dict[str, Path]:
+    """The present code, which verifies the results; the audit notes if other code made them."""
     found = {name: REPOSITORY / name for name in PROGRAM if (REPOSITORY / name).is_file()}
     for folder in PROGRAM_FOLDERS:
         for path in sorted((REPOSITORY / folder).rglob("*")):
@@ -86,8 +102,8 @@ def program() -> dict[str, Path]:
 
 
 # ---------------------------------------------------------------------------------------------------------- RO-Crate
-def metadata(folder: Folder, packed: dict[str, Path], texts: dict[str, str], record: dict[str, Any]) -> str:
-    """Every file with type, size and checksum; every job as an action with what it read and wrote."""
+def metadata(folder: ResultsFolder, packed: dict[str, Path], texts: dict[str, str], record: dict[str, Any]) -> str:
+    """Every file with type, size and checksum; every job as an action with its inputs and outputs."""
     from rocrate.model.contextentity import ContextEntity
     from rocrate.rocrate import ROCrate
 
@@ -121,7 +137,7 @@ def _facts(name: str, packed: dict[str, Path], texts: dict[str, str]) -> dict[st
     return {"encodingFormat": kind, "contentSize": str(length), "sha256": checksum}
 
 
-def _actions(crate: Any, folder: Folder, entities: dict[str, Any]) -> None:
+def _actions(crate: Any, folder: ResultsFolder, entities: dict[str, Any]) -> None:
     home = f"results/{folder.experiment}"
 
     def named(manifest: str, group: dict[str, list[dict[str, Any]]]) -> list[Any]:
@@ -130,7 +146,7 @@ def _actions(crate: Any, folder: Folder, entities: dict[str, Any]) -> None:
         return [entities[place] for place in dict.fromkeys(places) if place in entities]
 
     for name, manifest in folder.manifests.items():
-        facts = {"name": f"{manifest['verb']}: {name}", "startTime": manifest["started"], "endTime": manifest["ended"]}
+        facts = {"name": f"{manifest['job']}: {name}", "startTime": manifest["started"], "endTime": manifest["ended"]}
         crate.add_action(
             instrument=crate.mainEntity or crate.root_dataset,
             identifier=f"#{name}",
@@ -141,14 +157,14 @@ def _actions(crate: Any, folder: Folder, entities: dict[str, Any]) -> None:
 
 
 def _stable(content: dict[str, Any]) -> dict[str, Any]:
-    """The order of entities does not depend on the run."""
+    """Entities in a fixed order."""
     return {**content, "@graph": sorted(content["@graph"], key=lambda entity: entity["@id"])}
 
 
 def _write(out: Path, packed: dict[str, Path], texts: dict[str, str]) -> None:
     with atomic_write(out, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted({**packed, **texts}):
-            entry = zipfile.ZipInfo(name, THEN)
+            entry = zipfile.ZipInfo(name, ZIP_DATE)
             entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
             if name in texts:
                 archive.writestr(entry, texts[name])

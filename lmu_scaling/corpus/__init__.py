@@ -1,1 +1,1 @@
-"""Stage `corpus`: raw sources, the filter chain, duplicates and the subsample (the paper's section 4, "Dataset")."""
+"""Stage `corpus`: sources of text, documents, filters and duplicate detection (the paper's section 5, "Dataset")."""

@@ -1,8 +1,8 @@
-"""Documents as they come out of a source, and JSON lines turned into them.
+"""Documents, and the parser that reads them from JSON lines.
 
 A source is read in blocks, lists of documents of about a megabyte: a Python object per document would cost a quarter of
-the fastest tokenizer's time. What cannot be read is not an exception but a `Bad` record with a reason and a place;
-whether it stops the run is the configuration's decision (see `accounts.py`).
+the fastest tokenizer's time. Unreadable input does not raise an exception but gives a `Bad` record with reason and
+place; the configuration decides whether it stops the run (`corpus.on_bad_document`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-# A document longer than this is not text that a language model should see; it also bounds a worker's memory.
+# Limits the memory of a job; no text that a language model should see is longer.
 MAX_DOCUMENT_BYTES = 64 << 20
 BAD_REASONS = {
     "json": "a line is not JSON",
@@ -25,8 +25,8 @@ BAD_REASONS = {
     "empty": "text is empty",
     "too_long": f"a document is longer than {MAX_DOCUMENT_BYTES >> 20} MiB",
     "truncated": "a file or archive member ends too early",
-    "format": "a file or archive member is not what its name says",
-    "bomb": "a file or archive member expands beyond all reason",
+    "format": "a file or archive member is not in the format that its name says",
+    "bomb": "a file or archive member is a decompression bomb",
 }
 
 
@@ -48,7 +48,7 @@ class Block:
     bad: list[Bad] = field(default_factory=list)
 
     def add(self, text: Any, language: Any, where: str) -> None:
-        """Take a document in, or note what is wrong with it."""
+        """Add a document, or a `Bad` record if it is not valid."""
         if isinstance(text, list) and all(isinstance(piece, str) for piece in text):
             text = "\n\n".join(text)
         if not isinstance(text, str):
@@ -60,7 +60,7 @@ class Block:
             self.languages.append(language if isinstance(language, str) else None)
 
 
-# Neither can be part of a cycle, so the garbage collector need not look at them.
+# Neither can be part of a reference cycle, so the garbage collector need not track them.
 class _Meta(msgspec.Struct, gc=False):
     lang: Any = None
 
@@ -71,13 +71,13 @@ class _Line(msgspec.Struct, gc=False):
 
 
 _DECODER = msgspec.json.Decoder(_Line)
-# The only way to write a NUL in JSON. Looking for it here, and with a pattern, takes half of the time that decoded
-# strings or `in` would take.
+# The only way to write a NUL in JSON. Searching the bytes with a pattern takes half the time of searching the decoded
+# strings, or of `in`.
 NUL = re.compile(rb"\\u0000")
 
 
 def defect(text: str) -> str | None:
-    """What makes a string unfit to be a document, if anything does."""
+    """The reason why a string is not a valid document (a key of BAD_REASONS), or None."""
     if not text or text.isspace():
         return "empty"
     if "\0" in text:
@@ -90,7 +90,7 @@ def defect(text: str) -> str | None:
 
 
 def parse_lines(data: bytes, name: str, records: int) -> tuple[Block, int]:
-    """Parse whole JSON lines `{"text": …, "meta": {"lang": …}}`; also counts records (`records` came before)."""
+    """Parse whole JSON lines `{"text": …, "meta": {"lang": …}}`; returns also the number of records so far."""
     if NUL.search(data):
         return _parse_one_by_one(data, name, records)
     try:
@@ -101,7 +101,7 @@ def parse_lines(data: bytes, name: str, records: int) -> tuple[Block, int]:
     texts, languages = block.texts, block.languages
     for i, line in enumerate(lines, records + 1):
         text, meta = line.text, line.meta
-        # The parser has seen to UTF-8 and surrogates, the reader to the length of lines; NULs were looked for above.
+        # The parser has checked UTF-8 and surrogates, the reader the length of lines; NULs were searched for above.
         if type(text) is str and text and not text.isspace():
             texts.append(text)
             languages.append(meta.lang if meta is not None and type(meta.lang) is str else None)
@@ -126,9 +126,9 @@ def _parse_one_by_one(data: bytes, name: str, records: int) -> tuple[Block, int]
 
 
 def _diagnose(block: Block, line: bytes, where: str) -> None:
-    """Name what is wrong with a line, with the slow and thorough parser; it may turn out to be sound after all."""
+    """Find out what is wrong with a line, with the slower standard parser, which may also accept it."""
     try:
-        # Numbers as floats: nobody asks for them, and Python refuses integers of more than 4,300 digits.
+        # Numbers as floats: they are not used, and Python refuses integers of more than 4,300 digits.
         record = json.loads(line.decode("utf-8-sig"), parse_int=float)
     except UnicodeDecodeError:
         block.bad.append(Bad("utf8", where, len(line)))

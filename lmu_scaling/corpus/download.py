@@ -1,7 +1,7 @@
-"""A download that survives reality: resumed, retried, from the next mirror if need be, and verified before it counts.
+"""Downloads that are resumed, retried, taken from the next mirror if one fails, and verified.
 
-Bytes go to `<name>.partial` beside the target, which a later run continues; only a file whose size and sha256 agree
-with the catalogue is renamed. One process at a time holds the partial file (a second one waits for it).
+Bytes go to `<name>.partial` beside the target, which a later run continues; only a file whose size and sha256 match the
+catalogue is renamed. A lock keeps the partial file to one process at a time; a second one waits.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
-class Patience:
-    """How long to hope: attempts per mirror, the first pause (it doubles), seconds without a byte, bytes per second.
+class RetryLimits:
+    """Retry limits: attempts per mirror, the first pause (it doubles), seconds without a byte, bytes per second.
 
-    A host that was never reached gets fewer attempts: a machine without a network should say so soon.
+    A host that was never reached gets fewer attempts, so that a machine without a network fails soon.
     """
 
     attempts: int = 6
@@ -40,20 +40,20 @@ class Patience:
     pause: float = 2.0
     longest_pause: float = 120.0
     stall: float = 60.0
-    slowest: float = 1000.0  # over `stall` seconds; OpenWebText2 would take a year
+    slowest: float = 1000.0  # over `stall` seconds; at this rate OpenWebText2 would take a year
 
 
 class _MirrorFailed(Exception):
-    """This mirror will not deliver; the next one may."""
+    """Give this mirror up and try the next one."""
 
 
 class _TryAgain(Exception):
-    """The transfer broke off; the same mirror may deliver the rest."""
+    """The transfer was interrupted; try the same mirror again."""
 
 
-def download(mirrors: list[str], target: Path, size: int, sha256: str, patience: Patience | None = None) -> Path:
-    """Bring `target` into being with exactly `size` bytes and checksum `sha256`; an existing verified file is kept."""
-    patience = patience or Patience()
+def download(mirrors: list[str], target: Path, size: int, sha256: str, limits: RetryLimits | None = None) -> Path:
+    """Download `target`, which has `size` bytes and checksum `sha256`; a file that is there and matches is kept."""
+    limits = limits or RetryLimits()
     partial = target.with_name(target.name + ".partial")
     with disk_full_is_explained(target), _locked(partial):
         if target.is_file() and target.stat().st_size == size and checked_sha256(target) == sha256:
@@ -62,7 +62,7 @@ def download(mirrors: list[str], target: Path, size: int, sha256: str, patience:
         failures = []
         for url in mirrors:
             try:
-                _deliver(url, partial, size, sha256, patience)
+                _deliver(url, partial, size, sha256, limits)
                 os.replace(partial, target)
                 return target
             except _MirrorFailed as failure:
@@ -111,22 +111,22 @@ def _verify(partial: Path, sha256: str) -> None:
         raise _MirrorFailed(f"wrong content: sha256 {found} instead of {sha256}")
 
 
-def _deliver(url: str, partial: Path, size: int, sha256: str, patience: Patience) -> None:
-    """The whole file from one mirror; what it went on from may be another's, and wrong, which is not its fault."""
+def _deliver(url: str, partial: Path, size: int, sha256: str, limits: RetryLimits) -> None:
+    """Get the whole file from one mirror; start over if a partial file from another mirror turns out to be wrong."""
     inherited = partial.exists() and partial.stat().st_size > 0
-    _from_mirror(url, partial, size, patience)
+    _from_mirror(url, partial, size, limits)
     try:
         _verify(partial, sha256)
     except _MirrorFailed as failure:
         if not inherited:
             raise
-        print(f"{urlsplit(url).hostname}: {failure}; it was begun elsewhere, so once more from the start", flush=True)
-        _from_mirror(url, partial, size, patience)
+        print(f"{urlsplit(url).hostname}: {failure}; part of it came from another mirror, starting over", flush=True)
+        _from_mirror(url, partial, size, limits)
         _verify(partial, sha256)
 
 
-def _from_mirror(url: str, partial: Path, size: int, patience: Patience) -> None:
-    """Fill `partial` up to `size` bytes. Attempts are counted anew whenever one brought bytes."""
+def _from_mirror(url: str, partial: Path, size: int, limits: RetryLimits) -> None:
+    """Fill `partial` up to `size` bytes. An attempt that brought bytes resets the count of failures."""
     failed, reached = 0, False
     while True:
         before = partial.stat().st_size if partial.exists() else 0
@@ -136,34 +136,34 @@ def _from_mirror(url: str, partial: Path, size: int, patience: Patience) -> None
         if before == size:
             return
         try:
-            _transfer(url, partial, before, size, patience)
+            _transfer(url, partial, before, size, limits)
         except (_TryAgain, requests.ConnectionError, requests.Timeout) as error:
             now = partial.stat().st_size if partial.exists() else 0
             reached = reached or now > before or not isinstance(error, requests.ConnectionError)
             failed = 1 if now > before else failed + 1
-            allowed = patience.attempts if reached else patience.unreached
+            allowed = limits.attempts if reached else limits.unreached
             if failed >= allowed:
-                raise _MirrorFailed(f"gave up after {failed} attempts: {_in_words(error)}") from error
-            pause = min(patience.pause * 2 ** (failed - 1), patience.longest_pause)
-            print(f"{urlsplit(url).hostname}: {_in_words(error)}; trying again in {pause:.0f} s", flush=True)
+                raise _MirrorFailed(f"gave up after {failed} attempts: {_reason(error)}") from error
+            pause = min(limits.pause * 2 ** (failed - 1), limits.longest_pause)
+            print(f"{urlsplit(url).hostname}: {_reason(error)}; trying again in {pause:.0f} s", flush=True)
             time.sleep(pause)
         except (requests.RequestException, urllib3.exceptions.HTTPError, ValueError) as error:
-            # addresses and numbers that cannot be come from some layers as bare ValueErrors
+            # some layers raise a bare ValueError for invalid addresses and numbers
             raise _MirrorFailed(str(error)) from error
 
 
-def _in_words(error: Exception) -> str:
-    """The reason itself, without the connection pools and addresses of objects that libraries wrap around it."""
+def _reason(error: Exception) -> str:
+    """The reason without the connection pools and object addresses that libraries wrap around it."""
     inner = error.args[0] if error.args else error
     reason = getattr(inner, "reason", None) or inner
     return re.sub(r"^(<.*?>|\w+\(host=.*?\)): ", "", str(reason))
 
 
-def _transfer(url: str, partial: Path, have: int, size: int, patience: Patience) -> None:
+def _transfer(url: str, partial: Path, have: int, size: int, limits: RetryLimits) -> None:
     _refuse_unencrypted(url)
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
     redirects = {"response": _refuse_redirect}
-    with requests.get(url, headers=headers, stream=True, timeout=(30, patience.stall), hooks=redirects) as response:
+    with requests.get(url, headers=headers, stream=True, timeout=(30, limits.stall), hooks=redirects) as response:
         have = _check_response(response, have, size)
         with (
             disk_full_is_explained(partial),
@@ -172,18 +172,18 @@ def _transfer(url: str, partial: Path, have: int, size: int, patience: Patience)
         ):
             file.seek(have)
             bar.update(have)
-            _copy(_fast_enough(_arriving(response), patience), file.write, bar.update, size - have)
+            _copy(_fast_enough(_arriving(response), limits), file.write, bar.update, size - have)
             file.truncate()
 
 
 def _refuse_redirect(response: requests.Response, **_: object) -> None:
-    """Every address that a mirror redirects to, before it is contacted."""
+    """Check the address that a mirror redirects to before it is contacted."""
     if response.is_redirect:
         _refuse_unencrypted(urljoin(response.url, response.headers["Location"]))
 
 
 def _refuse_unencrypted(url: str) -> None:
-    """https, or this machine."""
+    """Allow https, and http to this machine."""
     parts = urlsplit(url)
     if parts.scheme != "https" and not (parts.scheme == "http" and _is_loopback(parts.hostname or "")):
         raise _MirrorFailed(f"refused: {parts.scheme}://{parts.hostname} is not https")
@@ -208,7 +208,7 @@ def _copy(arriving: Iterator[bytes], write: Callable, advance: Callable, missing
 
 
 def _arriving(response: requests.Response) -> Iterator[bytes]:
-    """Bytes as soon as they are there, so that none is lost when the connection breaks in the middle of a chunk."""
+    """Yield bytes as soon as they arrive, so that none is lost when the connection breaks within a chunk."""
     try:
         while data := response.raw.read1(CHUNK):
             yield data
@@ -216,21 +216,21 @@ def _arriving(response: requests.Response) -> Iterator[bytes]:
         raise _TryAgain(str(error)) from error
 
 
-def _fast_enough(arriving: Iterator[bytes], patience: Patience) -> Iterator[bytes]:
-    """A mirror that trickles would be waited for without end, as each byte looks like life."""
+def _fast_enough(arriving: Iterator[bytes], limits: RetryLimits) -> Iterator[bytes]:
+    """Give up a mirror that is slower than `limits.slowest`; without this, a trickle of bytes would never time out."""
     begun, received = time.monotonic(), 0
     for data in arriving:
         yield data
         received += len(data)
         passed = time.monotonic() - begun
-        if passed >= patience.stall:
-            if received < patience.slowest * passed:
+        if passed >= limits.stall:
+            if received < limits.slowest * passed:
                 raise _MirrorFailed(f"too slow: {si(received)}B in {passed:.0f} s")
             begun, received = time.monotonic(), 0
 
 
 def _check_response(response: requests.Response, have: int, size: int) -> int:
-    """Where the body starts, 0 if the server ignores ranges; anything that can't be the file fails."""
+    """Where the body starts, 0 if the server ignores ranges; raises if the response cannot be the file."""
     status, kind = response.status_code, response.headers.get("Content-Type", "")
     if status == 429 or status >= 500:
         raise _TryAgain(f"HTTP status {status}")

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from lmu_scaling.corpus.documents import Block
-from lmu_scaling.corpus.members import Member
 from lmu_scaling.errors import CorpusError
 
 BATCH = 256
@@ -25,19 +24,16 @@ def _open(options: dict[str, Any]) -> Any:
     )
 
 
-def list_members(options: dict[str, Any]) -> list[Member]:
-    """One member per shard of the data set; `datasets` knows their number without reading them."""
-    name = options["repository"]
+def shard_count(options: dict[str, Any]) -> int:
+    """Number of shards of the data set, known without reading them."""
     try:
-        shards = max(int(_open(options).num_shards), 1)
+        return max(int(_open(options).num_shards), 1)
     except Exception as error:
         raise CorpusError(
-            f"the data set cannot be opened: {error}", name, "check the name, the network and the catalogue's entry"
+            f"the data set cannot be opened: {error}",
+            options["repository"],
+            "check the name, the network and the catalogue's entry",
         ) from error
-    return [
-        Member(f"{name}[{i}]", "huggingface", size=1, options=options | {"shard": i, "shards": shards})
-        for i in range(shards)
-    ]
 
 
 def stream(name: str, options: dict[str, Any]) -> Iterator[Block]:
@@ -55,7 +51,7 @@ def stream(name: str, options: dict[str, Any]) -> Iterator[Block]:
                 block = Block()
         yield block
     except Exception as error:
-        # `datasets` lets through whatever its readers and the network raise; a shard cut short must not pass unnoticed.
+        # `datasets` raises many kinds of errors, of its readers and of the network; an incomplete shard is always one.
         raise CorpusError(
             f"the stream broke off after row {row}: {error}", name, "run again; check the network"
         ) from error

@@ -1,7 +1,7 @@
-"""Members: the files, archive members, row groups or shards a source consists of, and how to read one.
+"""Members: the files, archive members, row groups or shards of a source, and the readers for each format.
 
-A member is plain data (it travels in `source.json`), so that any job on any machine can open its share of the source by
-itself. Tar archives are read in place by seeking: nothing in them is ever written to disk under its own name.
+A member is plain data, stored in `source.json`, so that every job can open its share of the source by itself. Tar
+archives are read in place by seeking: nothing is ever written to disk under a name from an archive.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def read_members(source: Path) -> list[Member]:
 
 
 def format_of(name: str) -> tuple[str, str] | None:
-    """The format a file name promises, or None for files that are no documents."""
+    """Format and compression by the suffix of a file name, or None if it is not a known suffix."""
     return next((FORMATS[suffix] for suffix in FORMATS if name.lower().endswith(suffix)), None)
 
 
@@ -64,7 +64,7 @@ def share(members: list[Member], part: int, parts: int) -> list[Member]:
 
 
 def read_blocks(member: Member) -> Iterator[Block]:
-    """All documents of a member, in order; damage is a `Bad` record in the last block, never an exception."""
+    """All documents of a member, in order; damage gives a `Bad` record in the last block, not an exception."""
     reader = {"jsonl": _read_jsonl, "txt": _read_txt, "parquet": _read_parquet, "huggingface": _read_huggingface}
     yield from reader[member.format](member)
 
@@ -77,12 +77,12 @@ def _read_jsonl(member: Member) -> Iterator[Block]:
             yield lines.feed(data)
         yield lines.end()
     except StreamError as error:
-        # The line that was cut off is lost with the rest of the member.
+        # The incomplete last line is lost with the rest of the member.
         yield Block(bad=[Bad(error.reason, f"{member.name}: {error.detail}", member.size - error.good)])
 
 
 class _Lines:
-    """Cuts a byte stream into whole lines; an endless line is dropped as it comes instead of being collected."""
+    """Splits a byte stream into whole lines; a line that is too long is discarded while it is read."""
 
     def __init__(self, name: str) -> None:
         self.name, self.rest, self.held, self.dropped, self.records = name, [b""], 0, 0, 0

@@ -2,7 +2,7 @@
 
 A word is a run of letters, digits and underscores, lower-cased; characters beyond ASCII belong to words, except for
 typographic punctuation (U+2000 … U+203F). A word's hash is the sum of random numbers drawn for each (byte, place in
-the word): simple tabulation. A shingle's hash is a polynomial in the hashes of its words.
+the word) (simple tabulation hashing). A shingle's hash is a polynomial in the hashes of its words.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-# Longer documents are judged by their beginning.
+# Of longer documents only the beginning is compared [characters].
 LONGEST = 1 << 20
 PLACES = 64
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
@@ -19,7 +19,7 @@ IS_WORD = np.array([chr(b).isalnum() or b == ord("_") or b >= 0x80 for b in rang
 
 
 def _random_table(size: int) -> np.ndarray:
-    """splitmix64: random numbers that are the same with every version of every library."""
+    """Random numbers by splitmix64, which do not depend on the version of any library."""
     x = np.arange(1, size + 1, dtype=np.uint64) * MULTIPLIER
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

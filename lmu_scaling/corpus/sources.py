@@ -1,8 +1,8 @@
-"""Sources: where documents come from, turned into a list of members and an identity (the paper's section 4, "Dataset").
+"""Rule `fetch`: find or download a source of text and describe it (the paper's section 5, "Dataset").
 
 Four kinds (see workflow/catalog/datasets.yaml): a download, files of an installed package, local files, and data sets
-of the Hugging Face hub. Whatever the kind, what leaves this module is the same: an ordered list of `Member`s and a
-description whose `identity` depends on content, never on paths.
+of the Hugging Face hub. The result has the same form for all of them: an ordered list of `Member`s and a description
+whose `identity` depends on content, not on paths.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -20,10 +20,12 @@ from lmu_scaling.corpus.download import checked_sha256, download
 from lmu_scaling.corpus.members import Member, format_of
 from lmu_scaling.corpus.streams import readable
 from lmu_scaling.errors import CorpusError, DownloadError
+from lmu_scaling.jobs import Folder, Input, Output, job
+from lmu_scaling.paths import DATASETS
 from lmu_scaling.runtime import canonical_json, sha256_bytes, write_json
 
 BLOCK = 512
-# What an entry of the catalogue must have, by kind.
+# Required keys of an entry of the catalogue, by kind.
 NEEDED: dict[str, dict[str, type]] = {
     "package": {"package": str, "pattern": str, "sha256": str},
     "download": {"file": str, "size": int, "sha256": str, "mirrors": list},
@@ -32,21 +34,37 @@ NEEDED: dict[str, dict[str, type]] = {
 }
 
 
-def fetch(settings: Any, catalog: Path, data: Path, out: Path) -> dict[str, Any]:
-    """Locate or download `settings.source` (or use `settings.path`) and describe it in `out` (source.json)."""
-    entry = read_catalog(catalog, settings.source)
+class Request(NamedTuple):
+    """What the configuration asks for: a name in the catalogue, and a path of the user's own."""
+
+    source: str
+    path: str | None
+
+
+@job
+def fetch(source: str, path: str | None, data: Folder, out: Output, catalog: Input = DATASETS) -> dict[str, Any]:
+    """Download the source, or find it on this machine.
+
+    Args:
+        source: name in the catalogue
+        path: a file or folder of yours, instead of the download; null: none
+        data: folder for downloads
+        out: source.json
+        catalog: catalogue of sources
+    """
+    entry = read_catalog(catalog, source)
     kinds = {"package": _package, "download": _download, "local": _local, "huggingface": _huggingface}
-    members, facts = kinds[entry["kind"]](settings, entry, Path(data) / settings.source)
+    members, facts = kinds[entry["kind"]](Request(source, path), entry, data / source)
     if not members:
         raise CorpusError(
             "the source holds no documents",
-            facts.get("path", settings.source),
+            facts.get("path", source),
             "expected .jsonl[.zst|.gz], .parquet or .txt",
         )
     listing = [{"name": m.name, "offset": m.offset, "size": m.size} for m in members]
-    content = {"source": settings.source, "sha256": facts.get("sha256"), "members": listing}
-    source = {
-        "source": settings.source,
+    content = {"source": source, "sha256": facts.get("sha256"), "members": listing}
+    described = {
+        "source": source,
         "kind": entry["kind"],
         "licence": entry["licence"],
         "citation": entry["citation"],
@@ -55,12 +73,12 @@ def fetch(settings: Any, catalog: Path, data: Path, out: Path) -> dict[str, Any]
         "members": [member.as_dict() for member in members],
         **facts,
     }
-    write_json(out, source)
-    return {key: source[key] for key in ("source", "identity", "size", "sha256") if key in source}
+    write_json(out, described)
+    return {key: described[key] for key in ("source", "identity", "size", "sha256") if key in described}
 
 
 def read_catalog(catalog: Path, name: str) -> dict[str, Any]:
-    """The entry of a source, which has all that its kind needs."""
+    """The entry of a source; raises if keys that its kind requires are missing."""
     try:
         entries = yaml.safe_load(Path(catalog).read_text("utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
@@ -79,7 +97,7 @@ def read_catalog(catalog: Path, name: str) -> dict[str, Any]:
     return entry
 
 
-def _package(settings: Any, entry: dict[str, Any], data: Path) -> tuple[list[Member], dict[str, Any]]:
+def _package(request: Request, entry: dict[str, Any], data: Path) -> tuple[list[Member], dict[str, Any]]:
     spec = importlib.util.find_spec(entry["package"])
     if spec is None or spec.origin is None:
         raise CorpusError(
@@ -97,9 +115,9 @@ def _package(settings: Any, entry: dict[str, Any], data: Path) -> tuple[list[Mem
     return [member for path in files for member in _members_of(path, path.name, entry)], facts
 
 
-def _download(settings: Any, entry: dict[str, Any], data: Path) -> tuple[list[Member], dict[str, Any]]:
-    if settings.path:
-        path = Path(settings.path)
+def _download(request: Request, entry: dict[str, Any], data: Path) -> tuple[list[Member], dict[str, Any]]:
+    if request.path:
+        path = Path(request.path)
         _check_own_file(path, entry)
     else:
         path = data / entry["file"]
@@ -109,7 +127,7 @@ def _download(settings: Any, entry: dict[str, Any], data: Path) -> tuple[list[Me
 
 
 def _check_own_file(path: Path, entry: dict[str, Any]) -> None:
-    """A file the user already has must be the file the catalogue describes."""
+    """Check that a file of the user is the one in the catalogue."""
     with readable(path):
         if not path.is_file():
             raise CorpusError("no such file", str(path), "correct corpus.path, or remove it to download the file")
@@ -125,11 +143,11 @@ def _check_own_file(path: Path, entry: dict[str, Any]) -> None:
         )
 
 
-def _local(settings: Any, entry: dict[str, Any], data: Path) -> tuple[list[Member], dict[str, Any]]:
-    with readable(settings.path or ""):
-        if not settings.path or not Path(settings.path).exists():
-            raise CorpusError("no such file or folder", str(settings.path), "set corpus.path to your text")
-        path = Path(settings.path)
+def _local(request: Request, entry: dict[str, Any], data: Path) -> tuple[list[Member], dict[str, Any]]:
+    with readable(request.path or ""):
+        if not request.path or not Path(request.path).exists():
+            raise CorpusError("no such file or folder", str(request.path), "set corpus.path to your text")
+        path = Path(request.path)
         folder = path if path.is_dir() else path.parent
         files = local_files(path)
         members = [m for p in files for m in _members_of(p, p.relative_to(folder).as_posix(), entry)]
@@ -137,7 +155,7 @@ def _local(settings: Any, entry: dict[str, Any], data: Path) -> tuple[list[Membe
 
 
 def local_files(path: Path) -> list[Path]:
-    """The file itself, or all documents below a folder in order of names; what cannot be followed is no silent loss."""
+    """The file itself, or all documents below a folder in order of names; raises on links that are not followed."""
     found = [path]
     if path.is_dir():
         found = []
@@ -146,13 +164,13 @@ def local_files(path: Path) -> list[Path]:
                 raise CorpusError(
                     "a link to a folder is not followed",
                     str(linked[0]),
-                    "put the folder itself there, or take the link away",
+                    "replace the link by the folder itself, or remove it",
                 )
-            found += [Path(place, name) for name in names if _readable(name)]
+            found += [Path(place, name) for name in names if format_of(name) or name.lower().endswith(".tar")]
     for file in found:
         if not file.is_file():
-            raise CorpusError("not a file, or a link to nowhere", str(file), "put the file there, or take it away")
-        if not _is_utf8(str(file)):
+            raise CorpusError("not a file, or a broken link", str(file), "replace it by a file, or remove it")
+        if any("\ud800" <= character <= "\udfff" for character in str(file)):
             raise CorpusError("the name of a file is not UTF-8", ascii(str(file)), "rename the file")
     return sorted(found)
 
@@ -161,31 +179,26 @@ def _raise(error: OSError) -> None:
     raise error
 
 
-def _is_utf8(name: str) -> bool:
-    return not any("\ud800" <= character <= "\udfff" for character in name)
-
-
-def _huggingface(settings: Any, entry: dict[str, Any], data: Path) -> tuple[list[Member], dict[str, Any]]:
-    from lmu_scaling.corpus.huggingface import list_members
+def _huggingface(request: Request, entry: dict[str, Any], data: Path) -> tuple[list[Member], dict[str, Any]]:
+    from lmu_scaling.corpus.huggingface import shard_count
 
     keys = ("repository", "config", "data_files", "revision", "split", "text", "language")
-    options = {key: entry[key] for key in keys if key in entry} | (
-        {"repository": settings.path} if settings.path else {}
-    )
+    options = {key: entry[key] for key in keys if key in entry} | ({"repository": request.path} if request.path else {})
     if "repository" not in options:
-        raise CorpusError("no data set is named", settings.source, "set corpus.path to its name on the hub")
-    return list_members(options), {"path": options["repository"]}
+        raise CorpusError("no data set is named", request.source, "set corpus.path to its name on the hub")
+    name, shards = options["repository"], shard_count(options)
+    members = [
+        Member(f"{name}[{i}]", "huggingface", size=1, options=options | {"shard": i, "shards": shards})
+        for i in range(shards)
+    ]
+    return members, {"path": name}
 
 
 def _describe(folder: Path, files: list[Path]) -> dict[str, Any]:
-    """Size and checksum over all files; the listing's checksum changes with any name or byte in it."""
+    """Size and checksum of all files; the checksum changes with any name or byte."""
     lines = [f"{p.relative_to(folder).as_posix()} {p.stat().st_size} {checked_sha256(p)}\n" for p in files]
     size = sum(p.stat().st_size for p in files)
     return {"path": str(folder), "size": size, "sha256": sha256_bytes("".join(lines).encode())}
-
-
-def _readable(name: str) -> bool:
-    return format_of(name) is not None or name.lower().endswith(".tar")
 
 
 def _members_of(path: Path, name: str, entry: dict[str, Any]) -> list[Member]:
@@ -202,7 +215,7 @@ def _members_of(path: Path, name: str, entry: dict[str, Any]) -> list[Member]:
 
 
 def _tar_members(path: Path) -> Iterator[Member]:
-    """Regular files with a known suffix and a harmless name, found by hopping from header to header."""
+    """Regular files with a known suffix and a safe name, found by seeking from header to header."""
     try:
         with tarfile.open(path, "r:", errors="backslashreplace") as tar:
             for info in _headers(tar):
@@ -212,22 +225,22 @@ def _tar_members(path: Path) -> Iterator[Member]:
                     continue
                 if info.issparse():
                     raise CorpusError(
-                        "a member of the tar archive is stored with holes",
+                        "a member of the tar archive is sparse (stored with holes)",
                         f"{path}, {info.name}",
                         "pack the archive again without --sparse",
                     )
                 yield Member(info.name, kind[0], info.size, str(path), info.offset_data, kind[1])
             complete = tar.offset + BLOCK <= path.stat().st_size
     except tarfile.TarError as error:
-        raise CorpusError(f"not a whole tar archive: {error}", str(path), _again(path)) from error
+        raise CorpusError(f"not a complete tar archive: {error}", str(path), _again(path)) from error
     except (ValueError, OverflowError) as error:
-        raise CorpusError(f"a number in the tar archive is impossible: {error}", str(path), _again(path)) from error
+        raise CorpusError(f"a number in the tar archive is invalid: {error}", str(path), _again(path)) from error
     if not complete:
         raise CorpusError("the tar archive is truncated: its end marker is missing", str(path), _again(path))
 
 
 def _headers(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    """The members of an archive; a header that leads back to an earlier one would never end."""
+    """The members of an archive; raises on a header that points back, which would be an endless loop."""
     for info in tar:
         if info.size < 0 or tar.offset < info.offset_data:
             raise tarfile.ReadError("the size of a member is negative")
@@ -247,7 +260,7 @@ def _parquet_members(path: Path, name: str, entry: dict[str, Any]) -> list[Membe
             sizes = [file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups)]
             columns = file.schema_arrow.names
     except (pa.ArrowException, OSError) as error:
-        raise CorpusError(f"not a whole Parquet file: {error}", str(path), "replace the file") from error
+        raise CorpusError(f"not a complete Parquet file: {error}", str(path), "replace the file") from error
     text = entry.get("text", "text")
     if text not in columns:
         raise CorpusError(f"no column {text!r}; there are {', '.join(columns)}", str(path), "rename the text column")

@@ -1,7 +1,7 @@
-"""Bytes out of a file or a stretch of an archive, decompressed piece by piece within bounds.
+"""Byte streams from a file or from a range of an archive, decompressed in pieces of bounded size.
 
-Decompression is fed a few kilobytes at a time, so that a hostile stream cannot make one call return gigabytes (zstd
-packs 128 KiB into 4 bytes), and stops when the output is out of all proportion to the input.
+The decompressor gets a few kilobytes at a time, so that a hostile stream cannot make one call return gigabytes (zstd
+packs 128 KiB into 4 bytes), and stops when the output is more than MAX_RATIO times the input.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from lmu_scaling.errors import CorpusError
 
 READ = 1 << 20
 FEED = 4 << 10
-# The output of one call is handed on once it has this size; 256 KiB keeps line buffers in the processor's cache.
+# Output is passed on once it has this size; 256 KiB keeps line buffers in the processor's cache.
 PIECE = 1 << 18
 LARGEST = 1 << 20
-# Web text compresses 3:1, the most monotonous documents perhaps 100:1.
+# Web text compresses 3:1, very repetitive documents perhaps 100:1.
 MAX_RATIO = 1000
 FREE_OUTPUT = 64 << 20
 MAX_WINDOW = 1 << 27
 
 
 class StreamError(Exception):
-    """A stream ended early ("truncated"), is no such stream ("format"), or is a decompression bomb ("bomb").
+    """A stream ends early ("truncated"), has another format ("format"), or is a decompression bomb ("bomb").
 
     `good` is the number of bytes of the file or member before the damage, to within a few kilobytes.
     """
@@ -40,19 +40,19 @@ class StreamError(Exception):
 
 @contextmanager
 def readable(path: str | Path) -> Iterator[None]:
-    """A file that is gone, forbidden, or on a disk that fails is not a bad document: it stops the run, explained."""
+    """Turn errors of opening or reading a file into a `CorpusError`; they are not counted as bad documents."""
     try:
         yield
     except OSError as error:
         raise CorpusError(
             f"cannot be read: {error.strerror or error}",
             str(error.filename or path),
-            "make the file readable and run again; if it is gone, run `snakemake --forcerun fetch`",
+            "make the file readable and run again; if it was removed, run `snakemake --forcerun fetch`",
         ) from error
 
 
 def raw_bytes(path: str, offset: int, size: int) -> Iterator[bytes]:
-    """`size` bytes of a file from `offset` on; fewer bytes than promised are an error."""
+    """`size` bytes of a file from `offset` on; raises if the file has fewer."""
     with readable(path), open(path, "rb") as file:
         file.seek(offset)
         left = size
@@ -65,9 +65,9 @@ def raw_bytes(path: str, offset: int, size: int) -> Iterator[bytes]:
 
 
 def decompressed(chunks: Iterator[bytes], codec: str) -> Iterator[bytes]:
-    """Decompress a sequence of frames ("zst") or members ("gz"), or hand bytes through (""), in handy pieces.
+    """Decompress a sequence of frames ("zst") or members ("gz"), or pass bytes on ("").
 
-    When the stream turns out to be damaged, everything before the damage comes first, then the error.
+    If the stream is damaged, everything before the damage is yielded before the error is raised.
     """
     held: list[bytes] = []
     size = 0

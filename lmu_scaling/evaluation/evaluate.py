@@ -21,10 +21,11 @@ from lmu_scaling.devices import choose
 from lmu_scaling.errors import ResultsError
 from lmu_scaling.evaluation.losses import token_losses, windows_per_batch
 from lmu_scaling.evaluation.sums import SplitSums
+from lmu_scaling.jobs import Input, Output, job
 from lmu_scaling.models import ModelSpec
 from lmu_scaling.models.network import LanguageModel, build
-from lmu_scaling.runtime import Progress, atomic_write, read_json, write_json
-from lmu_scaling.spec import spec_hash
+from lmu_scaling.runtime import Progress, atomic_write, write_json
+from lmu_scaling.spec import RunSpec
 from lmu_scaling.tokens.store import TokenStore
 
 SPLITS = ("validation", "test")
@@ -32,36 +33,49 @@ CPU = torch.device("cpu")
 Indices = NDArray[np.int64]
 
 
+@job
 def evaluate(
-    spec: Path,
-    weights: Path,
-    tokens: Path,
-    settings: Any,
-    summary: Path,
-    per_token: Path,
-    sequences: Path,
+    spec: Input,
+    weights: Input,
+    tokens: Input,
+    max_sequences: int | None,
+    summary: Output,
+    per_token: Output,
+    sequences: Output,
     device: str = "auto",
     threads: int = 1,
 ) -> dict[str, Any]:
-    """Write `summary.json`, `per_token.parquet` and `sequences.parquet` of one run."""
+    """Cross-entropy and per-token loss of one run, on validation and test.
+
+    Args:
+        spec: spec.json of the run
+        weights: weights.safetensors
+        tokens: index of the token shards
+        max_sequences: sequences evaluated per split; null means all
+        summary: summary.json
+        per_token: per_token.parquet
+        sequences: sequences.parquet
+        device: auto, cpu or cuda
+        threads: CPU threads
+    """
     torch.set_num_threads(threads)
     where = choose(device)
-    identity = read_json(spec)
-    model = load_model(ModelSpec.from_dict(identity["model"]), weights, where)
+    run_spec = RunSpec.read(spec)
+    model = load_model(run_spec.model, weights, where)
     found: dict[str, Any] = {}
     curves, rows, digest = [], [], None
     for split in SPLITS:
-        store = TokenStore(Path(tokens).parent, split)
+        store = TokenStore(tokens.parent, split)
         digest = store.digest
-        sums = evaluate_split(model, store, settings.max_sequences)
-        unigram = store.manifest["splits"][split].get("unigram_loss")
+        sums = evaluate_split(model, store, max_sequences)
+        unigram = store.index["splits"][split].get("unigram_loss")
         found[split] = sums.summary(len(store) / max(store.bytes, 1)) | {"unigram_loss": unigram}
         curves.append(_labelled(sums.per_token(), split))
         rows.append(_labelled(sums.sequences(), split))
     for path, frames in ((per_token, curves), (sequences, rows)):
         with atomic_write(path, "wb") as file:
             pd.concat(frames, ignore_index=True).to_parquet(file, index=False)
-    write_json(summary, {"spec_hash": spec_hash(identity), "tokens_digest": digest, "splits": _without_nan(found)})
+    write_json(summary, {"spec_hash": run_spec.hash, "tokens_digest": digest, "splits": _without_nan(found)})
     return {split: found[split]["loss"] for split in SPLITS} | {"device": str(where)}
 
 

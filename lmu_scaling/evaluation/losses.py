@@ -1,6 +1,6 @@
 """Cross-entropy of every token, without ever holding all logits (section 5: nats, averaged over all tokens).
 
-The loss is the one that training uses (training/loss.py), which holds the logits of a chunk of tokens at a time. Losses
+The loss is the one that training uses (models/loss.py), which holds the logits of a chunk of tokens at a time. Losses
 are float32 as they leave the chunk and are summed in float64 by the caller. That they are right is shown otherwise:
 an independent computation in the tests, and a plain float64 log-softmax in the audit.
 """
@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from lmu_scaling.counting import count
-from lmu_scaling.models import ModelSpec
+from lmu_scaling.models import ModelSpec, loss
 from lmu_scaling.models.network import LanguageModel
-from lmu_scaling.training import loss
 
 TILE_CPU = 1 << 19  # logits that exist at once: 2 MB, which stays in the cache
 TILE_GPU = 1 << 27

@@ -1,7 +1,7 @@
-"""What a model is, without torch: layer kinds, architectures and the numbers that fix one model (paper, section 4).
+"""Descriptions of layers and models, without torch (paper, section 4).
 
-A *layer kind* (`ffn`, `lmu`, …) knows how many parameters and FLOPs it has and where its torch class is. An
-*architecture* is a stack of layer kinds. A `ModelSpec` is an architecture with all its sizes. The workflow imports this
+A `LayerDescription` (`ffn`, `lmu`, …) has a layer's parameter count, its FLOPs, and the place of its torch class. An
+`Architecture` is a stack of layers. A `ModelSpec` is an architecture with all its sizes. The workflow imports this
 module to plan and count, so nothing here imports torch.
 """
 
@@ -21,7 +21,7 @@ FFN_RULES = ("solve", "4d", "none")
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """Everything that defines one model; a field that its layers do not use is None."""
+    """All sizes of one model; a field that its layers do not use is None."""
 
     variant: str
     d: int
@@ -62,7 +62,7 @@ class ModelSpec:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of Table 2: an operation of one layer, per token, forward pass."""
+    """One row of Table 2: an operation of one layer, per token, forward pass."""
 
     operation: str
     parameters_formula: str
@@ -73,26 +73,29 @@ class Row:
 
 
 @dataclass(frozen=True)
-class LayerKind:
-    """A layer by name: its counts, the spec fields it needs, and `module:Class` of its torch implementation."""
+class LayerDescription:
+    """A layer by name: the spec fields it needs, its counts, and `module:Class` of its torch implementation."""
 
     name: str
     fields: tuple[str, ...]
     parameters: Callable[[ModelSpec], int] = field(compare=False)
     """Exact number of trainable parameters of one layer, biases included."""
     rows: Callable[[ModelSpec], tuple[Row, ...]] = field(compare=False)
-    held: Callable[[ModelSpec], int] = field(compare=False)
+    activations: Callable[[ModelSpec], int] = field(compare=False)
     """Numbers per token that training keeps between forward and backward."""
     builder: str
 
+    @property
+    def module(self) -> str:
+        return self.builder.partition(":")[0]
+
     def torch_class(self) -> Any:
-        module, _, name = self.builder.partition(":")
-        return getattr(importlib.import_module(module), name)
+        return getattr(importlib.import_module(self.module), self.builder.partition(":")[2])
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """`blocks` times the `sublayers`, between the embedding and the tied head."""
+    """A model variant: `blocks` times the `sublayers`, between the embedding and the tied head."""
 
     name: str
     label: str
@@ -106,51 +109,54 @@ class Architecture:
     """"solve": exact N nearest to 24 d²; "4d": as in GPT-2; "none"."""
 
     @property
-    def kinds(self) -> tuple[LayerKind, ...]:
-        return tuple(layer_kind(name) for name in self.sublayers)
+    def layers(self) -> tuple[LayerDescription, ...]:
+        return tuple(_look_up(_LAYERS, name, "layer") for name in self.sublayers)
 
     @property
     def fields(self) -> frozenset[str]:
-        return frozenset(name for kind in self.kinds for name in kind.fields)
+        return frozenset(name for layer in self.layers for name in layer.fields)
+
+    @property
+    def modules(self) -> list[str]:
+        """The variant's own module and those of its layers: the code that only some runs depend on."""
+        return sorted({f"{__package__}.variants.{self.name}", *(layer.module for layer in self.layers)})
 
 
-_KINDS: dict[str, LayerKind] = {}
+_LAYERS: dict[str, LayerDescription] = {}
 _ARCHITECTURES: dict[str, Architecture] = {}
 
 
-def register_kind(kind: LayerKind) -> LayerKind:
-    return _register(_KINDS, kind, "layer kind")
+def register_layer(layer: LayerDescription) -> None:
+    _register(_LAYERS, layer, "layers")
 
 
-def register(architecture: Architecture) -> Architecture:
+def register(architecture: Architecture) -> None:
     if architecture.ffn_rule not in FFN_RULES:
         raise ModelError(
             f"unknown ffn_rule {architecture.ffn_rule!r}",
             f"architecture {architecture.name}",
             f"use one of {', '.join(FFN_RULES)}",
         )
-    return _register(_ARCHITECTURES, architecture, "architecture")
-
-
-def layer_kind(name: str) -> LayerKind:
-    return _look_up(_KINDS, name, "layer kind")
+    _register(_ARCHITECTURES, architecture, "variants")
 
 
 def registered() -> dict[str, Architecture]:
     return dict(sorted(_ARCHITECTURES.items()))
 
 
+def registered_layers() -> dict[str, LayerDescription]:
+    return dict(sorted(_LAYERS.items()))
+
+
 def find_architecture(name: str) -> Architecture:
     return _look_up(_ARCHITECTURES, name, "model variant")
 
 
-def _register(table: dict[str, Any], entry: Any, what: str) -> Any:
-    """Importing a module twice is harmless; two different things under one name are not."""
-    known = table.get(entry.name)
-    if known is not None and known != entry:
-        raise ModelError(f"two different {what}s are called {entry.name!r}", "lmu_scaling.models", "rename one of them")
-    table[entry.name] = entry
-    return entry
+def _register(table: dict[str, Any], entry: Any, what: str) -> None:
+    """Registering the same entry twice is harmless; two different ones of the same name are refused."""
+    known = table.setdefault(entry.name, entry)
+    if known != entry:
+        raise ModelError(f"two different {what} are called {entry.name!r}", "lmu_scaling.models", "rename one of them")
 
 
 def _look_up(table: Mapping[str, Any], name: str, what: str) -> Any:

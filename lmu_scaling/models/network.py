@@ -1,4 +1,4 @@
-"""A language model out of a `ModelSpec`: embedding, blocks of sub-layers, tied head (paper, sections 4 and 5).
+"""The language model of a `ModelSpec`: embedding, blocks of sub-layers, tied head (paper, sections 4 and 5).
 
 model = build(resolve("lmu", 48, 1024, 50257), seed=1)
 logits_bnv = model(ids_bn)                       # parallel, for training and evaluation
@@ -8,8 +8,6 @@ logits_bv, state = model.step(ids_b, state)      # one token at a time, for gene
 
 from __future__ import annotations
 
-import functools
-import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lmu_scaling.errors import ModelError
-from lmu_scaling.models import ModelSpec, architecture, native
-from lmu_scaling.models.layers import LMU, Layer
+from lmu_scaling.models import ModelSpec, architecture
+from lmu_scaling.models.layer import Layer
 
 EMBEDDING_STD = 0.02
 NORM_EPS = 1e-5
@@ -45,14 +43,13 @@ class LanguageModel(nn.Module):
         self.spec = spec
         self.head_weight = nn.Parameter(torch.empty(spec.vocab, spec.d))
         self.positions = nn.Parameter(torch.empty(spec.context, spec.d)) if arch.positions else None
-        kinds = [kind.torch_class() for _ in range(spec.blocks) for kind in arch.kinds]
-        self.layers = nn.ModuleList([kind(spec) for kind in kinds])
-        norms = range(len(kinds) + 1)
+        self.layers = nn.ModuleList([layer.torch_class()(spec) for _ in range(spec.blocks) for layer in arch.layers])
+        norms = range(len(self.layers) + 1)
         self.norms = nn.ModuleList(
             [nn.LayerNorm(spec.d, NORM_EPS, elementwise_affine=arch.norm_weights) for _ in norms]
         )
         self.dropout = nn.Dropout(spec.dropout)
-        self.compiled = False  # whether kernels may be used that are compiled for this machine; see `build`
+        self.compiled = False  # whether the loss may use compiled kernels; see `build`
 
     def initialise(self, generator: torch.Generator | None = None) -> None:
         nn.init.normal_(self.head_weight, std=EMBEDDING_STD, generator=generator)
@@ -66,7 +63,7 @@ class LanguageModel(nn.Module):
             layer.initialise(generator)
 
     def hidden(self, ids_bn: Tensor) -> Tensor:
-        """h [b, n, d], what the head multiplies."""
+        """h [b, n, d], the input of the head."""
         x_bnd = F.embedding(ids_bn, self.head_weight)
         if self.positions is not None:
             self._refuse_beyond_context(ids_bn.shape[1])
@@ -109,34 +106,17 @@ class LanguageModel(nn.Module):
 def build(spec: ModelSpec, seed: int | None = None, compile: str = "auto", recompute: bool = False) -> LanguageModel:
     """A model on the CPU. With a seed, its weights depend on nothing else (not even on the global random state).
 
-    `compile` says whether the LMU and the loss may use kernels that are compiled for this machine: "on" insists, "off"
-    forbids, "auto" takes them if there is a compiler. `recompute` trades time for memory: the LMU holds its input only.
-    Neither is part of a run's identity.
+    `compile` says whether layers and loss may use kernels that are compiled for this machine: "on" requires a compiler,
+    "off" forbids them, "auto" uses them if there is a compiler. `recompute` trades time for memory: layers that can
+    keep only their input for the backward pass. Neither is part of a run's identity.
     """
     if compile not in COMPILE:
         raise ModelError(f"unknown compile mode {compile!r}", "build", f"use one of {', '.join(COMPILE)}")
-    with torch.random.fork_rng(devices=[]):  # torch's layers draw weights of their own, which are replaced here
+    with torch.random.fork_rng(devices=[]):  # torch's layers draw initial weights, which are replaced below
         model = LanguageModel(spec)
     model.initialise(None if seed is None else torch.Generator().manual_seed(seed))
     model.compiled = compile != "off"
     for layer in model.layers:
-        if isinstance(layer, LMU):
-            layer.compiled = model.compiled and _compiler_found(insist=compile == "on")
-            layer.keep = not recompute
+        assert isinstance(layer, Layer)
+        layer.configure(compile, recompute)
     return model
-
-
-def _compiler_found(insist: bool) -> bool:
-    """Says once when the slower torch form has to do."""
-    if native.kernels() is not None:
-        return True
-    what = "no C compiler is at hand, so the LMU cannot use its compiled kernels"
-    if insist:
-        raise ModelError(what, "compile: on", "install gcc or clang (or set CC), or use compile: auto")
-    _say_once(what + "; it uses torch alone, which gives the same results, slower")
-    return False
-
-
-@functools.cache
-def _say_once(message: str) -> None:
-    print(f"note: {message}", file=sys.stderr, flush=True)

@@ -1,6 +1,6 @@
-"""From a width to a whole model: the size rules of section 5 and of docs/deviations.md.
+"""All sizes of a model from its width: the rules of section 5 and of docs/deviations.md.
 
-The paper fixes d = √(N/24), q' = q/10 and q = 250 at the largest size; what it leaves open is decided here, once.
+The paper fixes d = √(N/24), q' = q/10 and q = 250 at the largest size; the rules for the rest are here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def order(d: int) -> int:
 
 def exact_parameters(architecture: Architecture, spec: ModelSpec) -> int:
     """N: all trainable parameters but embedding and positions, LayerNorms (2d each) and biases included."""
-    layers = spec.blocks * sum(kind.parameters(spec) for kind in architecture.kinds)
+    layers = spec.blocks * sum(layer.parameters(spec) for layer in architecture.layers)
     norms = (spec.blocks * len(architecture.sublayers) + 1) * 2 * spec.d if architecture.norm_weights else 0
     return layers + norms
 

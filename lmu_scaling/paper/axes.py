@@ -1,4 +1,4 @@
-"""Axes of scaling plots: readable logarithmic ticks, labels at the ends of lines, intervals."""
+"""Axes of scaling plots: readable logarithmic ticks, labels at line ends, error bars."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ N_LABEL = "Non-embedding parameters N"
 LOSS_LABEL = "Test loss [nats per token]"
 
 
-class End(NamedTuple):
+class EndLabel(NamedTuple):
     """A label for the right end of a line."""
 
     x: float
@@ -32,7 +32,7 @@ class End(NamedTuple):
 
 
 def loss_axis(axes: Axes, label: str = LOSS_LABEL) -> None:
-    """Losses span less than a decade: a logarithmic axis with the ticks of a linear one."""
+    """Logarithmic y axis with the ticks of a linear one, as losses span less than a decade."""
     axes.set_yscale("log")
     low, high = axes.get_ylim()
     ticks = [tick for tick in MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high) if low <= tick <= high]
@@ -44,7 +44,7 @@ def loss_axis(axes: Axes, label: str = LOSS_LABEL) -> None:
 
 
 def log_axis(axis: Axis, label: str, unit: Any = si) -> None:
-    """The first of four sets of round numbers that gives three ticks. The scale must be logarithmic already."""
+    """Tick labels for a logarithmic axis: the first of four sets of round numbers that gives three ticks."""
     low, high = sorted(axis.get_view_interval())
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks: list[float] = []
@@ -63,7 +63,7 @@ def log_axis(axis: Axis, label: str, unit: Any = si) -> None:
 
 
 def _crowded(axis: Axis, ticks: list[float], length: float) -> bool:
-    """Would labels of about 0.36 in touch? The layout is not final yet, so this is an estimate."""
+    """Estimate whether labels of about 0.36 in would touch; the layout is not final yet."""
     box = axis.axes.get_position()
     figure: Any = axis.axes.figure
     inches = box.width * figure.get_figwidth() if axis is axis.axes.xaxis else box.height * figure.get_figheight() * 2
@@ -71,15 +71,15 @@ def _crowded(axis: Axis, ticks: list[float], length: float) -> bool:
     return bool(steps) and min(steps) < 0.36
 
 
-def span(axes: Axes, values: Any, least: float = 3.0) -> None:
-    """Limits of a logarithmic x axis: a little room, and at least a factor `least`, else one size has no ticks."""
+def set_log_limits(axes: Axes, values: Any, least: float = 3.0) -> None:
+    """Limits of a logarithmic x axis: a small margin, and at least a factor `least`, so that one size has ticks."""
     low, high = float(min(values)), float(max(values))
     room = max((high / low) ** 0.04, math.sqrt(least * low / high))
     axes.set_xlim(low / room, high * room)
 
 
 def powers_of_two(axis: Axis, values: Sequence[float], label: str) -> None:
-    """Sequence lengths and positions: ticks at powers of two."""
+    """Ticks at powers of two, for sequence lengths and positions."""
     exponents = range(math.floor(math.log2(min(values))), math.ceil(math.log2(max(values))) + 1)
     step = 2 if len(exponents) > 8 else 1
     ticks = [2**e for e in list(exponents)[::step]]
@@ -89,10 +89,10 @@ def powers_of_two(axis: Axis, values: Sequence[float], label: str) -> None:
     axis.set_label_text(label)
 
 
-def label_ends(axes: Axes, ends: Sequence[End], gap: float = 7.5, dx: float = 4) -> None:
-    """Write labels beside the ends of lines, at the right edge, moved apart vertically where they would overlap.
+def label_ends(axes: Axes, ends: Sequence[EndLabel], gap: float = 7.5, dx: float = 4) -> None:
+    """Write labels beside line ends, at the right edge, shifted vertically where they would overlap.
 
-    Direct labels need no legend and no matching of colours. `gap` and `dx` are in points.
+    `gap` and `dx` are in points.
     """
     if not ends:
         return
@@ -100,7 +100,7 @@ def label_ends(axes: Axes, ends: Sequence[End], gap: float = 7.5, dx: float = 4)
     figure.draw_without_rendering()
     points = 72 / figure.dpi
     heights = [axes.transData.transform((end.x, end.y))[1] * points for end in ends]
-    placed = _spread(heights, gap)
+    placed = _separate(heights, gap)
     right = axes.get_xlim()[1]
     for end, natural, height in zip(ends, heights, placed, strict=True):
         axes.annotate(
@@ -116,13 +116,13 @@ def label_ends(axes: Axes, ends: Sequence[End], gap: float = 7.5, dx: float = 4)
         )
 
 
-def _spread(heights: Sequence[float], gap: float) -> list[float]:
-    """Least movement that keeps neighbours `gap` apart: merge touching labels into blocks around their mean."""
+def _separate(heights: Sequence[float], gap: float) -> list[float]:
+    """Smallest shifts that keep neighbours `gap` apart: overlapping labels form blocks around their mean."""
     order = sorted(range(len(heights)), key=heights.__getitem__)
     blocks: list[tuple[float, list[int]]] = []
     for index in order:
         blocks.append((heights[index], [index]))
-        while len(blocks) > 1 and _reach(blocks[-1], gap)[0] - _reach(blocks[-2], gap)[1] < gap:
+        while len(blocks) > 1 and _extent(blocks[-1], gap)[0] - _extent(blocks[-2], gap)[1] < gap:
             members = blocks[-2][1] + blocks[-1][1]
             blocks[-2:] = [(sum(heights[i] for i in members) / len(members), members)]
     placed = list(heights)
@@ -132,13 +132,13 @@ def _spread(heights: Sequence[float], gap: float) -> list[float]:
     return placed
 
 
-def _reach(block: tuple[float, list[int]], gap: float) -> tuple[float, float]:
+def _extent(block: tuple[float, list[int]], gap: float) -> tuple[float, float]:
     half = (len(block[1]) - 1) / 2 * gap
     return block[0] - half, block[0] + half
 
 
-def label_clear(axes: Axes, spots: Sequence[tuple[float, float]], text: str, colour: str, size: float = 6) -> None:
-    """Write a text beside one of these points, on the side where it covers least of what is drawn already."""
+def label_free_spot(axes: Axes, spots: Sequence[tuple[float, float]], text: str, colour: str, size: float = 6) -> None:
+    """Write a text beside one of these points, on the side where it covers least of what is already drawn."""
     figure: Any = axes.figure
     figure.draw_without_rendering()
     drawn = np.concatenate([_path(axes, line) for line in axes.lines])
@@ -157,7 +157,7 @@ def label_clear(axes: Axes, spots: Sequence[tuple[float, float]], text: str, col
 
 
 def _path(axes: Axes, line: Line2D) -> NDArray[np.float64]:
-    """Points on a line, close to each other [pixels]; of markers that no line joins, the markers."""
+    """Closely spaced points on a line [pixels]; only the markers if no line joins them."""
     xy = axes.transData.transform(np.asarray(line.get_xydata(), float))
     if line.get_linestyle() in ("None", "") or len(xy) < 2:
         return xy
@@ -165,15 +165,12 @@ def _path(axes: Axes, line: Line2D) -> NDArray[np.float64]:
     return np.stack([np.interp(steps, range(len(xy)), column) for column in xy.T], axis=1)
 
 
-def interval(axes: Axes, x: Any, y: Any, low: Any, high: Any, mark: Mark, **kwargs: Any) -> None:
-    """A marker with its interval; the marker is hollow-rimmed so that overlapping ones can be counted."""
+def errorbars(axes: Axes, x: Any, y: Any, low: Any, high: Any, mark: Mark, **kwargs: Any) -> None:
+    """Markers with intervals; a white rim keeps overlapping markers apart."""
     axes.errorbar(
         x,
         y,
-        yerr=[
-            [max(0.0, a - b) for a, b in zip(y, low, strict=True)],
-            [max(0.0, b - a) for a, b in zip(y, high, strict=True)],
-        ],
+        yerr=np.maximum(0.0, [np.subtract(y, low), np.subtract(high, y)]),
         fmt=mark.marker,
         color=mark.colour,
         markeredgecolor="white",

@@ -1,4 +1,4 @@
-"""Boxes and arrows for the two diagrams (figures 1 and 2), in inches, so that text fits at every figure width."""
+"""Boxes and arrows for the diagrams (figures 1 and 2), in inches, so that text fits at every figure width."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], colo
     )
 
 
-def bypass(axes: Axes, x: float, top: float, bottom: float, edge: float) -> None:
-    """A skip connection: out at `top`, down along `x`, back in at `bottom`."""
+def skip_connection(axes: Axes, x: float, top: float, bottom: float, edge: float) -> None:
+    """A line that leaves at `top`, runs down along `x` and enters again at `bottom`."""
     axes.plot([edge, x, x], [top, top, bottom], color=SUBDUED, linewidth=0.7, zorder=1.5)
     arrow(axes, (x, bottom), (edge, bottom), SUBDUED, linewidth=0.7, head=5)

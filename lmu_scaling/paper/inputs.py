@@ -1,6 +1,6 @@
-"""Which figures and tables there are, and which results each one reads, found without importing them.
+"""List figures and tables and the results that each one reads, without importing them.
 
-The Snakefile imports this module, so it must be quick: no Matplotlib, no pandas, only a look at the source.
+The Snakefile imports this module, so it must be quick: no Matplotlib, no pandas; the source is parsed instead.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import difflib
 from pathlib import Path
 
 from lmu_scaling.errors import ConfigError
+from lmu_scaling.paths import PACKAGE
 
 FOLDERS = {"figure": "figures", "table": "tables", "figures": "figures", "tables": "tables"}
-HERE = Path(__file__).resolve().parent
+HERE = PACKAGE / "paper"
 
 
 def modules(kind: str) -> list[str]:
@@ -21,7 +22,7 @@ def modules(kind: str) -> list[str]:
 
 
 def inputs_of(kind: str, name: str) -> tuple[str, ...]:
-    """The module's `INPUTS`: paths relative to `results/<experiment>/`."""
+    """`INPUTS` of a module: paths relative to `results/<experiment>/`."""
     path = HERE / FOLDERS[kind] / f"{name}.py"
     known = modules(kind)
     if name not in known:

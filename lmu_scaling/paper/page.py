@@ -1,6 +1,6 @@
-"""What the report's notebook shows, as HTML: abstract, verdicts, figures beside the paper's statements, provenance.
+"""HTML parts of the report, called by the notebook: abstract, verdicts, figures, tables, provenance.
 
-Whatever comes from data is escaped here; the notebook itself contains only our own words.
+All text that comes from data is escaped here; the notebook contains only our own text.
 """
 
 from __future__ import annotations
@@ -11,30 +11,30 @@ import os
 import re
 from html import escape
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 
+from lmu_scaling.analysis.claims.common import MEANING, Verdict
+from lmu_scaling.analysis.reference import load_paper
 from lmu_scaling.errors import ResultsError
-from lmu_scaling.paper import read, render, style, tabulate
+from lmu_scaling.paper import load, render, style, tabulate
 from lmu_scaling.paper.inputs import inputs_of, modules
-from lmu_scaling.runtime import duration, si
+from lmu_scaling.paths import REPOSITORY
+from lmu_scaling.runtime import duration, read_json, si
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-LARGEST_SVG = 400_000  # bytes; beyond, the bitmap is smaller and as sharp on a screen
-PAPER_TOKENS = 25_000 * 512 * 1024  # section 5: steps × batch × sequence length
+MAX_SVG_BYTES = 400_000  # above, the bitmap is smaller and as sharp on a screen
 RUN_COLUMNS = "run variant size multiple seed n_exact tokens context vocab epochs seconds"
-VERDICTS = {
-    "reproduced": ("✓", "good"),
-    "not reproduced": ("✗", "bad"),
-    "inconclusive": ("?", "open"),
-    "not testable at this scale": ("–", "mute"),
+BADGES = {  # sign, and class in report.css
+    Verdict.REPRODUCED: ("✓", "good"),
+    Verdict.NOT_REPRODUCED: ("✗", "bad"),
+    Verdict.INCONCLUSIVE: ("?", "open"),
+    Verdict.NOT_TESTABLE: ("–", "mute"),
 }
 
 
 class Html(str):
-    """Text that Jupyter and the report show as HTML."""
+    """Text that Jupyter and the report render as HTML."""
 
     __slots__ = ()
 
@@ -43,18 +43,17 @@ class Html(str):
 
 
 class Page:
-    """The results of one experiment, ready to be shown."""
+    """The results of one experiment as HTML parts."""
 
     def __init__(self, results: Path, figures: Path) -> None:
         self.results, self.figures = Path(results), Path(figures)
-        self.config: dict[str, Any] = read.record(self.results / "config.json")
-        self.settings = _settings(self.config)
-        self.look = style.Look.of(self.settings)
+        self.config: dict[str, Any] = read_json(self.results / "config.json")
+        self.look = _look(self.config)
         self.shown: list[str] = []
 
     @classmethod
     def open(cls) -> Page:
-        """The experiment named by `LMU_RESULTS` and `LMU_FIGURES`; in a clone, the one that was analysed last."""
+        """The experiment in `LMU_RESULTS` and `LMU_FIGURES`; without them, the one that was analysed last."""
         if results := os.environ.get("LMU_RESULTS"):
             return cls(Path(results), Path(os.environ.get("LMU_FIGURES", REPOSITORY / "paper_figures")))
         found = sorted((REPOSITORY / "results").glob("*/analysis/claims.json"), key=lambda path: path.stat().st_mtime)
@@ -64,19 +63,20 @@ class Page:
 
     # ------------------------------------------------------------------------------------------------- what was run
     def abstract(self) -> Html:
-        """What was run, in a sentence and as facts, beside what the paper ran."""
-        runs = read.table(self.results / "analysis/runs.csv", RUN_COLUMNS)
+        """What was run, as a sentence and a list, compared with what the paper ran."""
+        runs = load.table(self.results / "analysis/runs.csv", RUN_COLUMNS)
         names = [self.look.label(variant) for variant in self.look.order(runs["variant"])]
         main = runs[runs["multiple"] == 1] if runs["multiple"].eq(1).any() else runs
-        corpus = str(self.settings.corpus).replace("_", " ")
-        tokens, others = main["tokens"].iloc[0], len(runs) - len(main)
+        corpus = str(self.look.corpus).replace("_", " ")
+        tokens, others, printed = main["tokens"].iloc[0], len(runs) - len(main), load_paper()["experiment"]
         more = f", and {others} more on other token budgets" if others else ""
         sentence = (
             f"{len(main)} runs were trained: {', '.join(names)}, at {main['size'].nunique()} size"
             f"{'s' * (main['size'].nunique() > 1)} from N = {main['n_exact'].min():,} to {main['n_exact'].max():,} "
             f"non-embedding parameters, each on {si(tokens)} tokens ({main['epochs'].max():.2g} epochs) of the corpus "
-            f"{corpus}{more}. The paper has six sizes from N = 55,000 to 1,000,000, each trained once on "
-            f"{si(PAPER_TOKENS)} tokens of OpenWebText2: {_times(PAPER_TOKENS / tokens)} as many."
+            f"{corpus}{more}. The paper has {len(printed['sizes'])} sizes from N = {printed['n_min']:,} to "
+            f"{printed['n_max']:,}, each trained once on {si(printed['tokens'])} tokens of OpenWebText2: "
+            f"{_times(printed['tokens'] / tokens)} as many."
         )
         return Html(f"<p>{escape(sentence)}</p>{_definitions(self._facts(runs, names, corpus))}")
 
@@ -84,10 +84,10 @@ class Page:
         seeds, seconds = runs["seed"].nunique(), runs["seconds"].sum()
         swept = self.config.get("training", {}).get("recipe") == "tuned"
         return {
-            "Experiment": self.settings.experiment,
+            "Experiment": self.look.experiment,
             "Corpus": corpus,
             "Models": ", ".join(names),
-            "Sizes": ", ".join(read.size_names(runs)),
+            "Sizes": ", ".join(load.size_names(runs)),
             "Tokens per run": ", ".join(si(tokens) for tokens in sorted(set(runs["tokens"]))),
             "Context and vocabulary": f"{runs['context'].iloc[0]:,} and {runs['vocab'].iloc[0]:,} tokens",
             "Runs": f"{len(runs)} with {seeds} seed{'s' * (seeds > 1)}",
@@ -96,19 +96,21 @@ class Page:
 
     # ------------------------------------------------------------------------------------------------------ verdicts
     def verdicts(self) -> Html:
-        """A tally, then every claim with its verdict, the numbers, and links to the figures that show its evidence."""
-        claims = read.record(self.results / "analysis/claims.json")
+        """Number and meaning of each verdict, then every claim with its verdict, numbers, and links to figures."""
+        claims = read_json(self.results / "analysis/claims.json")
         tally = "".join(
             f'<span class="badge {tone}">{sign} {sum(c["verdict"] == verdict for c in claims)} {verdict}</span>'
-            for verdict, (sign, tone) in VERDICTS.items()
+            for verdict, (sign, tone) in BADGES.items()
         )
-        return Html(f'<p class="tally">{tally}</p><div class="claims">{"".join(map(self._claim, claims))}</div>')
+        legend = " ".join(f"<em>{verdict.capitalize()}</em>: {meaning}." for verdict, meaning in MEANING.items())
+        cards = "".join(map(self._claim, claims))
+        return Html(f'<p class="tally">{tally}</p><p><small>{legend}</small></p><div class="claims">{cards}</div>')
 
     def _claim(self, claim: dict[str, Any]) -> str:
         claim = claim | {key: _minus(claim[key]) for key in ("paper", "ours", "reason")}
-        sign, tone = VERDICTS.get(claim["verdict"], ("", "mute"))
+        sign, tone = BADGES.get(claim["verdict"], ("", "mute"))
         bounds = [claim.get(key) if isinstance(claim.get(key), int | float) else None for key in ("low", "high")]
-        interval = "" if None in bounds else f" {escape(tabulate.spread(bounds[0], bounds[1]))}"
+        interval = "" if None in bounds else f" {escape(tabulate.interval(bounds[0], bounds[1]))}"
         evidence = claim.get("evidence", [])
         links = ", ".join(
             f'<a href="#fig-{escape(name)}">{escape(name)}</a>'
@@ -131,7 +133,7 @@ class Page:
 
     # ------------------------------------------------------------------------------------------- figures and tables
     def figure(self, name: str, title: str, paper: str = "") -> Html:
-        """A figure with its caption, beside what the paper says."""
+        """A figure with its caption, beside the paper's statement."""
         self.shown.append(name)
         statement = f"<aside><h4>The paper</h4><p>{escape(paper)}</p></aside>" if paper else ""
         heading = f'<h3 id="fig-{escape(name)}">{escape(title)}</h3>'
@@ -145,8 +147,8 @@ class Page:
         )
 
     def _picture(self, name: str, files: dict[str, Path], caption: str) -> str:
-        """The figure as it was written; a phone gets the same figure drawn one column wide."""
-        best = files["svg"] if files["svg"].stat().st_size <= LARGEST_SVG else files["png"]
+        """The figure as it was written; narrow screens get the same figure drawn one column wide."""
+        best = files["svg"] if files["svg"].stat().st_size <= MAX_SVG_BYTES else files["png"]
         kind = "svg+xml" if best.suffix == ".svg" else "png"
         wide = f"data:image/{kind};base64,{base64.b64encode(best.read_bytes()).decode()}"
         short = caption.split(". ")[0].rstrip(".")
@@ -157,14 +159,14 @@ class Page:
 
     def _narrow(self, name: str) -> str:
         with style.context():
-            drawing, _ = render.draw(name, self.results, style.Look.of(self.settings, columns=1))
-            style.settle(drawing)
+            drawing, _ = render.draw(name, self.results, _look(self.config, columns=1))
+            style.fix_layout(drawing)
             data = io.BytesIO()
             drawing.savefig(data, format="png", dpi=style.PNG_DPI, metadata={"Software": None})
         return f"data:image/png;base64,{base64.b64encode(data.getvalue()).decode()}"
 
     def other_figures(self) -> Html:
-        """Configured figures that no cell has shown: a new figure appears without touching the notebook."""
+        """Configured figures that no cell has shown, so that a new figure needs no change of the notebook."""
         names = [name for name in self._figures() if name not in self.shown]
         return Html("".join(self.figure(name, name.replace("_", " ")) for name in names))
 
@@ -176,25 +178,26 @@ class Page:
 
     # ---------------------------------------------------------------------------------------------------- provenance
     def provenance(self) -> Html:
-        """Code, packages and machine of the jobs that made these results, and the whole configuration."""
+        """Code, packages and machine of the analysis jobs, and the whole configuration."""
         import yaml
 
-        manifests = [read.record(path) for path in sorted(self.results.glob("analysis/*.manifest.json"))]
-        facts = _facts(manifests)
-        rows = tuple((key, value) for key, value in facts.items())
-        table = tabulate.html(tabulate.Table("What made these results", ("", ""), rows)) if rows else ""
+        manifests = [read_json(path) for path in sorted(self.results.glob("analysis/*.manifest.json"))]
+        rows = tuple(_facts(manifests).items())
+        table = tabulate.html(tabulate.Table("Software and hardware of these results", ("", ""), rows)) if rows else ""
         config = escape(yaml.safe_dump(self.config, sort_keys=False, allow_unicode=True))
         return Html(f"{table}<details><summary>The whole configuration</summary><pre>{config}</pre></details>")
 
 
-def _settings(config: dict[str, Any]) -> SimpleNamespace:
+def _look(config: dict[str, Any], columns: int | None = None) -> style.Look:
     training, models = config.get("training", {}), config.get("models", {})
     tokens = training.get("steps", 0) * training.get("batch", 0) * models.get("context", 0)
-    return SimpleNamespace(
+    looks = config.get("paper", {}).get("looks", {})
+    return style.Look(
         experiment=config.get("experiment", ""),
         corpus=config.get("corpus", {}).get("source", ""),
         tokens=tokens or None,
-        looks=config.get("paper", {}).get("looks", {}),
+        marks={name: style.Mark(**look) for name, look in looks.items()},
+        columns=columns,
     )
 
 
@@ -212,12 +215,12 @@ def _value(value: Any) -> str:
 
 
 def _minus(value: Any) -> Any:
-    """Negative numbers in a text, with the sign that the interval beside it has."""
+    """Replace the hyphen before negative numbers by a minus sign, as in intervals."""
     return re.sub(r"(?<!\w)-(?=\d)", "−", value) if isinstance(value, str) else value
 
 
 def _facts(manifests: list[dict[str, Any]]) -> dict[str, str]:
-    """The distinct values over all jobs; more than one value is worth seeing."""
+    """Distinct values over all jobs."""
     facts: dict[str, set[str]] = {}
     for manifest in manifests:
         environment, git = manifest.get("environment", {}), manifest.get("git", {})
@@ -229,7 +232,7 @@ def _facts(manifests: list[dict[str, Any]]) -> dict[str, str]:
             "System": environment.get("system", ""),
             "Processor": environment.get("cpu", ""),
             "Packages": ", ".join(f"{name} {version}" for name, version in environment.get("packages", {}).items()),
-            "Code": f"{manifest.get('verb', '')} {manifest.get('code', '')}".strip(),
+            "Code": f"{manifest.get('job', '')} {manifest.get('code', '')}".strip(),
         }
         for key, value in found.items():
             facts.setdefault(key, set()).add(str(value))

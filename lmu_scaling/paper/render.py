@@ -1,4 +1,4 @@
-"""Handlers of the verbs `figure` and `table`: find the module, give it its inputs, write every format."""
+"""Draw a figure or make a table: find its module, check its inputs, write all formats."""
 
 from __future__ import annotations
 
@@ -8,22 +8,36 @@ from pathlib import Path
 from typing import Any
 
 from lmu_scaling.errors import ResultsError
+from lmu_scaling.jobs import Folder, Output, job
 from lmu_scaling.paper import style, tabulate
 from lmu_scaling.paper.inputs import inputs_of
 from lmu_scaling.runtime import atomic_write
 
 
-def figure(name: str, results: Path, look: Any, pdf: Path, svg: Path, png: Path, caption: Path) -> None:
-    """Draw one figure of `results` (the experiment's folder) in three formats, with its caption."""
+@job
+def figure(
+    name: str, results: Folder, look: style.Look, pdf: Output, svg: Output, png: Output, caption: Output
+) -> None:
+    """Draw one figure, with a caption computed from the data.
+
+    Args:
+        name: a module in lmu_scaling/paper/figures/
+        results: folder results/<experiment>
+        look: names, colours and markers, as JSON
+        pdf: vector figure for print
+        svg: vector figure for the web
+        png: bitmap
+        caption: caption in reStructuredText
+    """
     with style.context():
-        drawing, text = draw(name, results, style.Look.of(look))
-        style.save(drawing, pdf=Path(pdf), svg=Path(svg), png=Path(png))
+        drawing, text = draw(name, results, look)
+        style.save(drawing, pdf=pdf, svg=svg, png=png)
     with atomic_write(caption) as file:
         file.write(to_rst(text) + "\n")
 
 
 def to_rst(text: str) -> str:
-    """Plain words as reStructuredText, which `snakemake --report` reads: marks lose their meaning."""
+    """Escape text for reStructuredText, which `snakemake --report` reads."""
     return re.sub(r"([\\*`_|])", r"\\\1", text)
 
 
@@ -32,9 +46,19 @@ def from_rst(text: str) -> str:
     return re.sub(r"\\(.)", r"\1", text)
 
 
-def table(name: str, results: Path, look: Any, tex: Path, csv: Path, md: Path) -> None:
-    """Write one table of `results` as LaTeX, CSV and Markdown."""
-    content = rows(name, results, style.Look.of(look))
+@job
+def paper_table(name: str, results: Folder, look: style.Look, tex: Output, csv: Output, md: Output) -> None:
+    """Write one table as LaTeX, CSV and Markdown.
+
+    Args:
+        name: a module in lmu_scaling/paper/tables/
+        results: folder results/<experiment>
+        look: names, colours and markers, as JSON
+        tex: LaTeX (booktabs)
+        csv: CSV
+        md: Markdown
+    """
+    content = rows(name, results, look)
     for path, write in ((tex, tabulate.latex), (csv, tabulate.csv_text), (md, tabulate.markdown)):
         with atomic_write(path) as file:
             file.write(write(content))

@@ -1,4 +1,4 @@
-"""The report: executes the notebook and writes one self-contained page that works offline, on a phone and on paper."""
+"""The report: execute the notebook and write one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -15,24 +15,32 @@ import mistune
 import nbformat
 
 from lmu_scaling.errors import ResultsError
-from lmu_scaling.paper.page import REPOSITORY, slug
+from lmu_scaling.jobs import Folder, Input, Output, job
+from lmu_scaling.paper.page import slug
+from lmu_scaling.paths import NOTEBOOK, REPOSITORY
 from lmu_scaling.runtime import atomic_write
 
 STYLE = Path(__file__).with_name("report.css")
 TIMEOUT = 600  # seconds for one cell
 
 
-def report(notebook: Path, results: Path, figures: Path, out: Path) -> None:
-    """Execute `notebook` on `results` and `figures`, and write the page `out`."""
-    executed = execute(
-        Path(notebook), {"LMU_RESULTS": str(Path(results).resolve()), "LMU_FIGURES": str(Path(figures).resolve())}
-    )
-    with atomic_write(out) as file:
-        file.write(page(executed))
+@job
+def report(results: Folder, figures: Folder, page: Output, notebook: Input = NOTEBOOK) -> None:
+    """Execute the notebook into one self-contained page.
+
+    Args:
+        results: folder results/<experiment>
+        figures: folder paper_figures
+        page: report.html
+        notebook: the report's notebook
+    """
+    executed = execute(notebook, {"LMU_RESULTS": str(results.resolve()), "LMU_FIGURES": str(figures.resolve())})
+    with atomic_write(page) as file:
+        file.write(html_page(executed))
 
 
 def execute(notebook: Path, variables: dict[str, str]) -> Any:
-    """The notebook with fresh outputs, run by this very Python, whatever kernels a user has installed."""
+    """Execute the notebook with this Python, independent of the kernels that a user has installed."""
     from jupyter_client.kernelspec import KernelSpecManager
     from jupyter_client.manager import AsyncKernelManager
     from jupyter_core.utils import run_sync
@@ -43,28 +51,18 @@ def execute(notebook: Path, variables: dict[str, str]) -> Any:
     with tempfile.TemporaryDirectory(prefix="lmu-report-") as scratch:
         kernel = Path(scratch, "kernels", "own")
         kernel.mkdir(parents=True)
-        command = [
-            sys.executable,
-            "-m",
-            "ipykernel_launcher",
-            "-f",
-            "{connection_file}",
-            "--HistoryManager.enabled=False",
-        ]
-        (kernel / "kernel.json").write_text(json.dumps({"argv": command, "display_name": "own", "language": "python"}))
+        launcher = ["-m", "ipykernel_launcher", "-f", "{connection_file}", "--HistoryManager.enabled=False"]
+        spec = {"argv": [sys.executable, *launcher], "display_name": "own", "language": "python"}
+        (kernel / "kernel.json").write_text(json.dumps(spec))
         manager = AsyncKernelManager(
             kernel_name="own",
             kernel_spec_manager=KernelSpecManager(kernel_dirs=[str(kernel.parent)], ensure_native_kernel=False),
             connection_file=str(Path(scratch, "connection.json")),
-            transport="ipc",  # sockets in our own folder: no open port, and none to be taken by another job
+            transport="ipc",  # sockets in the scratch folder: no network port
             ip=str(Path(scratch, "socket")),
         )
-        private = {
-            "IPYTHONDIR": scratch,
-            "JUPYTER_RUNTIME_DIR": scratch,
-            "MPLCONFIGDIR": scratch,
-            "PYTHONHASHSEED": "0",
-        }
+        private = dict.fromkeys(("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "MPLCONFIGDIR"), scratch)
+        private["PYTHONHASHSEED"] = "0"
         path = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH", "")]))
         client = NotebookClient(content, km=manager, timeout=TIMEOUT, resources={"metadata": {"path": scratch}})
         try:
@@ -76,13 +74,13 @@ def execute(notebook: Path, variables: dict[str, str]) -> Any:
                 "open the notebook in Jupyter and run it cell by cell",
             ) from error
         finally:
-            if manager.has_kernel:  # a manager that is handed over is not shut down by the client
+            if manager.has_kernel:  # the client does not shut down a manager that was passed in
                 run_sync(manager.shutdown_kernel)(now=True)
     return content
 
 
-def page(notebook: Any) -> str:
-    """Plain HTML with our own style sheet: no script, no font, no request. The policy in the head enforces it."""
+def html_page(notebook: Any) -> str:
+    """HTML with an inline style sheet; the policy in its head forbids scripts, fonts and requests."""
     to_html = mistune.create_markdown(escape=False, plugins=["table", "strikethrough"])
     body = "\n".join(
         str(to_html(cell.source)) if cell.cell_type == "markdown" else _outputs(cell) for cell in notebook.cells

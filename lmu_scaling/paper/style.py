@@ -1,9 +1,9 @@
-"""One style for all figures: sizes, fonts, and one colour, marker and line per variant everywhere.
+"""Style of all figures: sizes, fonts, and the colour and marker of each variant.
 
-Colours are safe for the colour-blind and differ in lightness (L* = 10, 30, 52, 71), so that they stay apart in grey.
-PDF embeds TrueType fonts (type 42: text can be searched and edited). SVG draws glyphs as paths: a browser without our
-font would otherwise substitute another one and move every label. The font ships with Matplotlib, so that a figure is
-the same on every machine, and nothing that changes between two runs (dates, versions, random ids) is written.
+Colours are safe for the colour-blind and differ in lightness (L* = 10, 30, 52, 71), so that they remain distinct in
+grey. PDF embeds TrueType fonts (type 42: text can be searched and edited). SVG draws glyphs as paths, because a browser
+without the font would substitute another one and move every label. The font ships with Matplotlib and no dates,
+versions or random ids are written, so that a figure has the same bytes on every machine.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
+from lmu_scaling.models import architecture, variants
 from lmu_scaling.runtime import atomic_write, si
 
 ONE_COLUMN, TWO_COLUMNS = 3.4, 7.0  # inches
@@ -30,37 +31,24 @@ INK, SUBDUED, FAINT = "#222222", "#6b6b6b", "#d9d9d9"
 
 RC: dict[str, Any] = {
     "font.family": "DejaVu Sans",
-    "font.size": 7.5,
+    "mathtext.fontset": "dejavusans",
     "axes.titlesize": 8,
-    "axes.labelsize": 7.5,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "legend.fontsize": 7,
+    **dict.fromkeys(("font.size", "axes.labelsize"), 7.5),
+    **dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize"), 7),
     "legend.frameon": False,
     "legend.handlelength": 1.8,
-    "mathtext.fontset": "dejavusans",
-    "axes.linewidth": 0.6,
-    "axes.edgecolor": INK,
-    "axes.labelcolor": INK,
-    "text.color": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "xtick.minor.width": 0.4,
-    "ytick.minor.width": 0.4,
-    "xtick.minor.size": 1.6,
-    "ytick.minor.size": 1.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
+    **dict.fromkeys(("axes.edgecolor", "axes.labelcolor", "text.color", "xtick.color", "ytick.color"), INK),
+    **dict.fromkeys(("axes.linewidth", "xtick.major.width", "ytick.major.width"), 0.6),
+    **dict.fromkeys(("xtick.minor.width", "ytick.minor.width"), 0.4),
+    **dict.fromkeys(("xtick.minor.size", "ytick.minor.size"), 1.6),
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right"), False),
     "axes.grid": True,
+    "axes.axisbelow": True,
     "grid.color": "#ececec",
     "grid.linewidth": 0.5,
-    "axes.axisbelow": True,
     "lines.linewidth": 1.3,
     "lines.markersize": 4,
-    "figure.facecolor": "white",
-    "savefig.facecolor": "white",
+    **dict.fromkeys(("figure.facecolor", "savefig.facecolor"), "white"),
     "figure.dpi": 100,
     "pdf.fonttype": 42,
     "pdf.compression": 6,
@@ -72,67 +60,53 @@ RC: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Mark:
-    """How a variant looks."""
+    """Label, colour and marker of a variant."""
 
     label: str
     colour: str
     marker: str
-    dashes: Any = "-"
 
 
-DEFAULTS = {
-    "lmu": Mark("LMU", "#0b84c6", "o"),
-    "lmu_attention": Mark("LMU + attention", "#87204f", "s"),
-    "transformer": Mark("Transformer", "#1b1b1b", "^"),
-    "lstm": Mark("LSTM", "#e69f00", "D"),
+# Colour and marker of each variant, in the paper's order; `paper.looks` of the configuration overrides them. Labels are
+# those of the variants themselves (lmu_scaling/models/variants/).
+MARKS = {
+    "lmu": ("#0b84c6", "o"),
+    "lmu_attention": ("#87204f", "s"),
+    "transformer": ("#1b1b1b", "^"),
+    "lstm": ("#e69f00", "D"),
 }
-SPARE = (("#4b9b62", "v"), ("#6a4fb3", "P"), ("#b3a125", "X"), ("#8c5a3c", "p"))
+FALLBACK_MARKS = (("#4b9b62", "v"), ("#6a4fb3", "P"), ("#b3a125", "X"), ("#8c5a3c", "p"))
 
-# Layers of Table 1 borrow the colour of the variant that they are the heart of.
+# Layers of Table 1 have the colour of the variant that is built on them.
 LAYERS = {
-    "attention": ("Full attention", DEFAULTS["transformer"].colour, "^", "-"),
+    "attention": ("Full attention", MARKS["transformer"][0], "^", "-"),
     "attention_flash": ("Attention, not materialised", "#8a8a8a", "v", (0, (4, 2))),
-    "lmu_parallel": ("LMU, parallel", DEFAULTS["lmu"].colour, "o", "-"),
-    "lmu_recurrent": ("LMU, recurrent", DEFAULTS["lmu_attention"].colour, "s", (0, (1.5, 1.2))),
+    "lmu_parallel": ("LMU, parallel", MARKS["lmu"][0], "o", "-"),
+    "lmu_recurrent": ("LMU, recurrent", MARKS["lmu_attention"][0], "s", (0, (1.5, 1.2))),
 }
+SMALL_MEMORY = "memory below 512 KiB, which is indistinguishable from noise, counts as equal"  # complexity.RESOLUTION
 
 
 @dataclass(frozen=True)
 class Look:
-    """The context of a drawing: how variants look, what the footer says, and how wide the figure is."""
+    """Settings of a drawing: marks of the variants, text of the footer, width of the figure."""
 
     experiment: str = ""
     corpus: str = ""
     tokens: float | None = None
     marks: Mapping[str, Mark] = field(default_factory=dict)
     columns: int | None = None
-    """1 or 2 columns of a paper; None: as the figure prefers."""
-
-    @classmethod
-    def of(cls, settings: Any, columns: int | None = None) -> Look:
-        """From the command line's settings: `experiment`, `corpus`, `tokens` and `looks` (`paper.looks`)."""
-        looks = _mapping(getattr(settings, "looks", None) or {})
-        marks = {}
-        for name, entry in looks.items():
-            given, known = _mapping(entry), DEFAULTS.get(name, _spare(name))
-            marks[name] = Mark(**{key: given.get(key) or getattr(known, key) for key in ("label", "colour", "marker")})
-        return cls(
-            str(getattr(settings, "experiment", "")),
-            str(getattr(settings, "corpus", "")),
-            getattr(settings, "tokens", None),
-            marks,
-            columns,
-        )
+    """Width in columns of a paper, 1 or 2; None: the figure's own choice."""
 
     def mark(self, variant: str) -> Mark:
-        return self.marks.get(variant) or DEFAULTS.get(variant) or _spare(variant)
+        return self.marks.get(variant) or default_mark(variant)
 
     def label(self, variant: str) -> str:
         return self.mark(variant).label
 
     def order(self, variants: Iterable[str]) -> list[str]:
-        """Reading order: as in the paper, then by name. (A mapping in JSON keeps no order.)"""
-        known = list(DEFAULTS)
+        """Variants in the order of `MARKS`, then by name."""
+        known = list(MARKS)
         return sorted(set(variants), key=lambda name: (known.index(name) if name in known else len(known), name))
 
     @property
@@ -143,7 +117,7 @@ class Look:
         return "  ·  ".join(part for part in (experiment, corpus, budget) if part)
 
     def figure(self, columns: int, height: float, narrow_height: float | None = None) -> Figure:
-        """An empty figure; `columns` is what the figure prefers, `height` [in] holds at two columns."""
+        """An empty figure; `columns` is its default width, `height` [in] for two columns, `narrow_height` for one."""
         columns = self.columns or columns
         if columns == 1:
             height = narrow_height or height
@@ -167,32 +141,32 @@ class Look:
 
 
 def context() -> AbstractContextManager[None]:
-    """Matplotlib's defaults plus this style, whatever a user's matplotlibrc says."""
+    """Matplotlib's defaults plus this style, independent of the user's matplotlibrc."""
     settings: dict[Any, Any] = {**matplotlib.rcParamsDefault, "backend": "agg", **RC}
     return matplotlib.rc_context(settings)
 
 
 def save(figure: Figure, *, pdf: Path, svg: Path, png: Path) -> None:
-    """Write all three formats; equal figures give equal bytes."""
-    logging.getLogger("fontTools").setLevel(logging.ERROR)  # it remarks on the age of the font that it embeds
+    """Write PDF, SVG and PNG; equal figures give equal bytes."""
+    logging.getLogger("fontTools").setLevel(logging.ERROR)  # it warns about the age of the embedded font
     plain = {
         pdf: ("pdf", {"Creator": None, "Producer": None, "CreationDate": None}),
         svg: ("svg", {"Creator": None, "Date": None, "Format": None, "Type": None}),
         png: ("png", {"Software": None}),
     }
-    settle(figure)
+    fix_layout(figure)
     for path, (kind, metadata) in plain.items():
         with atomic_write(path, "wb") as file:
             figure.savefig(file, format=kind, metadata=metadata, dpi=PNG_DPI)
 
 
-def settle(figure: Figure) -> None:
-    """Lay the figure out once and fix the places, rounded.
+def fix_layout(figure: Figure) -> None:
+    """Run the layout once and fix rounded positions.
 
-    The last digits of what the layout's solver finds differ from process to process (seen: one in four; it probably
-    orders its unknowns by their addresses), and with them the shades of a bitmap's edges.
+    The last digits of the layout solver's result differ between processes (in one of four, observed), and would change
+    the anti-aliasing of the bitmap.
     """
-    figure.set_dpi(PNG_DPI)  # letters are a little narrower or wider at other resolutions
+    figure.set_dpi(PNG_DPI)  # text widths depend slightly on the resolution
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     for axes in figure.axes:
@@ -200,13 +174,13 @@ def settle(figure: Figure) -> None:
 
 
 def tint(colour: str, share: float) -> str:
-    """The colour, mixed with white: 0 leaves it, 1 is white."""
+    """Mix a colour with white: 0 leaves it unchanged, 1 is white."""
     red, green, blue = (channel + (1 - channel) * share for channel in to_rgb(colour))
     return to_hex((red, green, blue))
 
 
 def note(axes: Axes, text: str, height: float = 0.5) -> None:
-    """Say in the panel why there is nothing to see."""
+    """Write in the panel why it is empty."""
     axes.text(
         0.5,
         height,
@@ -221,11 +195,8 @@ def note(axes: Axes, text: str, height: float = 0.5) -> None:
     )
 
 
-def _mapping(value: Any) -> dict[str, Any]:
-    return dict(value) if isinstance(value, Mapping) else dict(vars(value))
-
-
-def _spare(variant: str) -> Mark:
-    """A variant without a look gets a stable one; `paper.looks` chooses a better one."""
-    colour, marker = SPARE[zlib.crc32(variant.encode()) % len(SPARE)]
-    return Mark(variant.replace("_", " "), colour, marker)
+def default_mark(variant: str) -> Mark:
+    """The mark of `MARKS`; another variant gets one of the fallbacks, always the same."""
+    colour, marker = MARKS.get(variant) or FALLBACK_MARKS[zlib.crc32(variant.encode()) % len(FALLBACK_MARKS)]
+    label = architecture(variant).label if variant in variants() else variant.replace("_", " ")
+    return Mark(label, colour, marker)

@@ -1,4 +1,4 @@
-"""One table, three spellings: LaTeX (booktabs), CSV and Markdown."""
+"""A table as LaTeX (booktabs), CSV, Markdown and HTML."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class Table:
 
     def __post_init__(self) -> None:
         if any(len(row) != len(self.header) for row in self.rows):
-            raise ValueError(f"a row of {self.caption!r} has not {len(self.header)} cells")
+            raise ValueError(f"not every row of {self.caption!r} has {len(self.header)} cells")
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """A number as in a paper: fixed digits, scientific when very large or small, – when unknown."""
+    """A number with fixed digits; scientific when very large or small; – when unknown."""
     if value is None or value != value:
         return "–"
     if abs(value) == float("inf"):
@@ -56,8 +56,8 @@ def number(value: float | None, digits: int = 3) -> str:
     return f"{mantissa} × 10{_superscript(int(exponent))}".replace("-", "−")
 
 
-def spread(low: float | None, high: float | None, digits: int = 3) -> str:
-    """An interval."""
+def interval(low: float | None, high: float | None, digits: int = 3) -> str:
+    """An interval as [low, high]; – when unknown."""
     if low is None or high is None or low != low or high != high:
         return "–"
     return f"[{number(low, digits)}, {number(high, digits)}]"
@@ -79,7 +79,7 @@ def plain(cell: Cell) -> str:
 
 # ------------------------------------------------------------------------------------------------------------- CSV
 def csv_text(table: Table) -> str:
-    """Raw values: numbers without thousands separators or rounding."""
+    """Raw values, without thousands separators or rounding."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(table.header)
@@ -112,7 +112,7 @@ def _markdown_cell(cell: Cell) -> str:
 
 # ------------------------------------------------------------------------------------------------------------ HTML
 def html(table: Table) -> str:
-    """For the report: everything is escaped, wide tables scroll inside their frame."""
+    """HTML for the report: all text is escaped, wide tables scroll inside their frame."""
     classes = [
         ("ww" if table.widths[i] > 4 else "w") if i in table.widths else {"l": "n", "r": "r", "c": "c"}[letter]
         for i, letter in enumerate(_align(table))
@@ -135,59 +135,23 @@ def html(table: Table) -> str:
 def _html_cell(cell: Cell, kind: str) -> str:
     text = escape_html(plain(cell))
     if isinstance(cell, Code) and text:
-        joints = re.sub(r"([/._])", r"\1<wbr>", text)  # where a long name may break
+        joints = re.sub(r"([/._])", r"\1<wbr>", text)  # long names may break here
         text = f"<code>{joints}</code>"
     return f'<td class="{kind}">{text}</td>'
 
 
 # ----------------------------------------------------------------------------------------------------------- LaTeX
 SPECIAL = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
-    "–": "--",
-    "—": "---",
-    "…": r"\dots{}",
-    "’": "'",
-    "“": "``",
-    "”": "''",
-    "\n": " ",
-    "\u00a0": "~",
+    **{letter: f"\\{letter}" for letter in "&%$#_{}"},
+    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "|": r"\textbar{}"},
+    **{"<": r"\textless{}", ">": r"\textgreater{}", '"': r"\textquotedbl{}", "’": "'", "“": "``", "”": "''"},
+    **{"–": "--", "—": "---", "…": r"\dots{}", "\n": " ", "\u00a0": "~"},
 }
 SYMBOLS = {
-    "×": r"\times ",
-    "·": r"\cdot ",
-    "−": "-",
-    "±": r"\pm ",
-    "≈": r"\approx ",
-    "≤": r"\le ",
-    "≥": r"\ge ",
-    "≪": r"\ll ",
-    "→": r"\to ",
-    "∈": r"\in ",
-    "∞": r"\infty ",
-    "√": r"\surd ",
-    "′": "'",
-    "½": r"\tfrac12 ",
-    "ᵀ": r"^{\top}",
-    "𝔏": r"\mathcal{L}",
-    "̄": "",
-    "α": r"\alpha ",
-    "β": r"\beta ",
-    "ε": r"\epsilon ",
-    "θ": r"\theta ",
-    "σ": r"\sigma ",
+    **{"×": r"\times ", "·": r"\cdot ", "−": "-", "±": r"\pm ", "√": r"\surd ", "∞": r"\infty ", "½": r"\tfrac12 "},
+    **{"≈": r"\approx ", "≤": r"\le ", "≥": r"\ge ", "≪": r"\ll ", "→": r"\to ", "∈": r"\in ", "′": "'"},
+    **{"α": r"\alpha ", "β": r"\beta ", "ε": r"\epsilon ", "θ": r"\theta ", "σ": r"\sigma "},
+    **{"ᵀ": r"^{\top}", "𝔏": r"\mathcal{L}", "̄": ""},
 }
 SCRIPTS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹₀₁₂₃₄₅₆₇₈₉", "-01234567890123456789")
 SUPERSCRIPT, SUBSCRIPT = "⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "₀₁₂₃₄₅₆₇₈₉"
@@ -206,17 +170,8 @@ def latex(table: Table) -> str:
     note = [rf"\par\smallskip{{\footnotesize {escape(table.note)}\par}}"] if table.note else []
     if table.breakable:
         begin = rf"\begin{{longtable}}{{@{{}}{columns}@{{}}}}"
-        lines = [
-            f"{{{size}",
-            begin,
-            caption + r"\\",
-            *head,
-            r"\endhead",
-            *body,
-            r"\bottomrule",
-            r"\end{longtable}}",
-            *note,
-        ]
+        lines = [f"{{{size}", begin, caption + r"\\", *head, r"\endhead", *body]
+        lines += [r"\bottomrule", r"\end{longtable}}", *note]
         return "\n".join(["% needs \\usepackage{booktabs,array,longtable}", *lines]) + "\n"
     begin = rf"\begin{{tabular}}{{@{{}}{columns}@{{}}}}"
     lines = [r"\begin{table}", rf"\centering{size}", caption, begin, *head, *body, r"\bottomrule", r"\end{tabular}"]

@@ -1,1 +1,1 @@
-"""Stage `tokens`: GPT-2's byte-pair encoding, flat uint16 shards, and batches out of them (section 4, "Dataset")."""
+"""Stage `tokens`: text becomes token ids (GPT-2's BPE), documents are selected, shards written and read (section 5)."""

@@ -1,17 +1,17 @@
-"""Batches as a pure function of (seed, step), and a loader that has the next one ready.
+"""Batches as a pure function of (seed, step), and a loader that prepares them in advance.
 
 The order of windows in an epoch is a keyed permutation of 0 … windows - 1, computed without storing it:
-a Feistel network over the next even number of bits, walked until it lands inside the range. A resumed run sees exactly
-the batches it would have seen, and no window comes twice before every window came once.
+a Feistel network over the next even number of bits, with cycle walking to stay inside the range. A resumed run sees
+exactly the batches it would have seen, and no window repeats within an epoch.
 """
 
 from __future__ import annotations
 
 import itertools
-import queue
-import threading
 import time
+from collections import deque
 from collections.abc import Generator, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 ROUNDS = 8
 AT_ONCE = 1024  # windows permuted in one go
-SMALL = 1 << 16  # tokens; below, batches are made many at once: handing them from thread to thread would cost more
+SMALL = 1 << 16  # tokens; smaller batches are made many at once: passing them between threads would cost more
+AHEAD = 2  # batches that a thread makes in advance
 GOLDEN = 0x9E3779B97F4A7C15
 MASK64 = (1 << 64) - 1
 
@@ -39,7 +40,7 @@ def _mix(x: np.ndarray) -> np.ndarray:
 
 
 def permute(positions: np.ndarray, n: int, key: int) -> np.ndarray:
-    """Where a permutation of 0 … n - 1, chosen by `key`, sends `positions`."""
+    """Apply the permutation of 0 … n - 1 that `key` selects to `positions`."""
     half = max(((n - 1).bit_length() + 1) // 2, 1)
     low = np.uint64((1 << half) - 1)
     shift = np.uint64(half)
@@ -52,7 +53,7 @@ def permute(positions: np.ndarray, n: int, key: int) -> np.ndarray:
                 word = np.uint64((key + round_number * GOLDEN) & MASK64)
                 left, right = right, left ^ (_mix(right + word) & low)
             x[todo] = (left << shift) | right
-            # At most 3 of 4 values lie outside the range, so a few rounds of walking suffice.
+            # At most 3 of 4 values lie outside the range, so a few rounds suffice.
             todo = todo[x[todo] >= np.uint64(n)]
     return x.astype(np.int64)
 
@@ -74,7 +75,7 @@ class Sampler:
     def batch(self, step: int) -> np.ndarray:
         """Window indices of a step (of this rank's contiguous share of it)."""
         block, row = divmod(step, self._at_once)
-        if self._block[0] != block:  # many steps at once cost hardly more than one
+        if self._block[0] != block:  # computing many steps at once costs hardly more than one
             self._block = (block, self._steps(block * self._at_once))
         return self._block[1][row]
 
@@ -85,7 +86,7 @@ class Sampler:
         return self._windows((starts[:, None] + np.arange(share)).ravel()).reshape(self._at_once, share)
 
     def _windows(self, positions: np.ndarray) -> np.ndarray:
-        """Positions in the endless sequence of epochs → windows; a batch may straddle epochs."""
+        """Windows at positions in the sequence of all epochs; a batch may span two epochs."""
         epochs = positions // self.windows
         out = np.empty(len(positions), np.int64)
         for epoch in np.unique(epochs).tolist():
@@ -106,8 +107,8 @@ class Sampler:
 class Loader:
     """Iterates over (inputs, targets), int64 [batch, context] each, of steps `start` to `stop`.
 
-    Large batches, and those for a GPU, are made by a thread, one batch ahead; small ones here, many at once.
-    `wait_seconds` is the time the reader spent waiting: its share of the run's time says whether data are too slow.
+    Large batches, and those for a GPU, are made in advance by a thread; small ones many at once, without a thread.
+    `wait_seconds` is the time spent waiting for data.
     """
 
     def __init__(
@@ -122,17 +123,16 @@ class Loader:
         self.store, self.sampler, self.context = store, sampler, context
         self.start, self.stop, self.device = start, stop, device
         self.wait_seconds = 0.0
-        self.batches = 0
 
     def _make(self, steps: Iterable[int]) -> Batch:
-        """The batches of these steps, one below the other."""
-        import torch  # long since loaded: `__iter__` did it before the clock started
+        """The batches of these steps, concatenated."""
+        import torch  # loaded already, by `__iter__`
 
         windows = np.concatenate([self.sampler.batch(step) for step in steps])
         tokens = torch.from_numpy(self.store.gather(windows, self.context))
         inputs, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
         if torch.device(self.device).type == "cuda":
-            # Page-locked memory lets the copy run beside the computation.
+            # Page-locked memory lets the copy overlap with computation.
             inputs, targets = inputs.pin_memory(), targets.pin_memory()
         return inputs, targets
 
@@ -150,7 +150,6 @@ class Loader:
                 self.wait_seconds += time.perf_counter() - before
                 if batch is None:
                     return
-                self.batches += 1
                 inputs, targets = batch
                 yield inputs.to(self.device, non_blocking=True), targets.to(self.device, non_blocking=True)
         finally:
@@ -166,35 +165,10 @@ class Loader:
             yield from zip(inputs.split(rows), targets.split(rows), strict=True)
 
     def _ahead(self) -> Generator[Batch, None, None]:
-        ready: queue.Queue = queue.Queue(maxsize=1)
-        closed = threading.Event()
-        worker = threading.Thread(target=self._fill, args=(ready, closed), daemon=True)
-        worker.start()
-        try:
-            while (item := ready.get()) is not None:
-                if isinstance(item, BaseException):
-                    raise item
-                yield item
-        finally:
-            closed.set()
-            worker.join()
-
-    def _fill(self, ready: queue.Queue, closed: threading.Event) -> None:
-        try:
-            for step in self._numbers():
-                if closed.is_set():
-                    return
-                _put(ready, self._make([step]), closed)
-            _put(ready, None, closed)
-        except BaseException as error:
-            _put(ready, error, closed)
-
-
-def _put(ready: queue.Queue, item: object, closed: threading.Event) -> None:
-    """Wait for room, but not for a reader who left."""
-    while not closed.is_set():
-        try:
-            ready.put(item, timeout=0.1)
-            return
-        except queue.Full:
-            continue
+        numbers = iter(self._numbers())
+        with ThreadPoolExecutor(1) as thread:
+            ready = deque(thread.submit(self._make, [step]) for step in itertools.islice(numbers, AHEAD))
+            while ready:
+                batch = ready.popleft().result()
+                ready += [thread.submit(self._make, [step]) for step in itertools.islice(numbers, 1)]
+                yield batch

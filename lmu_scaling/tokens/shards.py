@@ -1,4 +1,4 @@
-"""Shards: the kept documents of one part, split, as flat uint16 files.
+"""Rule `shard`: write the kept documents of one part, by split, as flat uint16 files.
 
 `{i:05d}.{split}.bin` holds the part's documents of a split in the source's order, each followed by the separator, so a
 shard always begins and ends at a document boundary and the concatenation of a split's shards is one stream. The
@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from lmu_scaling.corpus.arrays import whole
-from lmu_scaling.corpus.layout import part_files
-from lmu_scaling.corpus.split import SPLITS, split_of
 from lmu_scaling.errors import CorpusError, TokensError
+from lmu_scaling.jobs import Folder, job
 from lmu_scaling.runtime import atomic_write, read_json, write_json
+from lmu_scaling.sections import Split, Tokens
+from lmu_scaling.tokens.part_files import SignatureFiles, damage_is_explained, part_files
+from lmu_scaling.tokens.split import SPLITS, split_of, totals
 
 DTYPE = "<u2"
 ITEM = 2
@@ -29,47 +30,52 @@ ITEM = 2
 COPY = 1 << 19
 
 
-def shard_name(part: int, split: str) -> str:
-    return f"{part:05d}.{split}.bin"
-
-
 def counts_name(part: int) -> str:
-    """How often each id occurs, [split, id]; needed for the manifest only."""
+    """How often each id occurs, [split, id]; needed for the index only."""
     return f"{part:05d}.counts.npy"
 
 
-def tokenise_part(settings: Any, tokens: Any, corpus: Path, parts: Path, part: int, out: Path) -> dict[str, Any]:
-    """Write the shards of one part to folder `out`, and their counts to `{part:05d}.json` there.
+@job
+def shard(
+    split: Split, tokens: Tokens, selection: Folder, part_folder: Folder, part: int, out: Folder
+) -> dict[str, Any]:
+    """Write the shards of one part: the documents that are kept, split by content hash.
 
-    `corpus` is the folder with drops.npy and manifest.json, `parts` the one with the parts' files; `settings` and
-    `tokens` are the configuration's sections `corpus` and `tokens`.
+    Args:
+        split: shares of train, validation and test, as JSON
+        tokens: section `tokens` of the configuration, as JSON
+        selection: folder with drops.npy and selection.json
+        part_folder: folder with the parts' files
+        part: number of the part, from 0
+        out: folder for the shards
     """
-    files = part_files(parts, part)
-    place = read_json(Path(corpus) / "manifest.json", "parts")["parts"][part]
-    with whole(Path(corpus) / "drops.npy"):
-        drops = np.load(Path(corpus) / "drops.npy", mmap_mode="r")[place["first"] : place["first"] + place["documents"]]
-    with whole(files["signatures"]), np.load(files["signatures"]) as arrays:
-        hashes, lengths, sizes = arrays["hash"], arrays["tokens"], arrays["bytes"]
-    with whole(files["tokens"]):
+    files = part_files(part_folder, part)
+    place = read_json(selection / "selection.json", "parts")["parts"][part]
+    path = selection / "drops.npy"
+    with damage_is_explained(path):
+        drops = np.load(path, mmap_mode="r")[place["first"] : place["first"] + place["documents"]]
+    signatures = SignatureFiles([files["signatures"]])
+    hashes, lengths, sizes = (signatures.all(name) for name in ("hash", "tokens", "bytes"))
+    with damage_is_explained(files["tokens"]):
         written = files["tokens"].stat().st_size
     if len(drops) != len(lengths) or lengths.sum(dtype=np.int64) * ITEM != written:
-        raise CorpusError("the part does not fit to the decisions", str(files["tokens"]), "run the filter rules again")
-    target = np.where(np.asarray(drops) == 0, split_of(hashes, settings.split), len(SPLITS))
+        raise CorpusError("the part does not match the selection", str(files["tokens"]), "run the rule encode again")
+    target = np.where(np.asarray(drops) == 0, split_of(hashes, split), len(SPLITS))
     counts = np.zeros((len(SPLITS), tokens.vocab), np.int64)
     facts: list[dict[str, Any]] = []
-    for i, split in enumerate(SPLITS):
-        path = Path(out) / shard_name(part, split)
+    for i, name in enumerate(SPLITS):
+        path = out / f"{part:05d}.{name}.bin"
         sha256 = _write_shard(path, files["tokens"], _runs(lengths, target == i), counts[i])
-        facts.append({"split": split, "file": path.name, "sha256": sha256, **_totals(lengths, sizes, target == i)})
-    with atomic_write(Path(out) / counts_name(part), "wb") as file:
+        facts.append({"split": name, "file": path.name, "sha256": sha256, **totals(target == i, lengths, sizes)})
+    with atomic_write(out / counts_name(part), "wb") as file:
         np.save(file, counts.astype(np.uint32))
-    write_json(Path(out) / f"{part:05d}.json", {"part": part, "vocab": tokens.vocab, "shards": facts})
-    hashed = {str(Path(out) / fact["file"]): fact["sha256"] for fact in facts}
+    write_json(out / f"{part:05d}.json", {"part": part, "vocab": tokens.vocab, "shards": facts})
+    hashed = {str(out / fact["file"]): fact["sha256"] for fact in facts}
     return {fact["split"]: fact["tokens"] for fact in facts} | {"sha256_of": hashed}
 
 
 def _write_shard(path: Path, source: Path, runs: list[tuple[int, int]], counts: np.ndarray) -> str:
-    """Copy token ranges to a shard, count its ids, and read it back once to be sure of it; returns its sha256."""
+    """Copy token ranges to a shard, count its ids, read it back once to verify it; returns its sha256."""
     sha256, seen = hashlib.sha256(), xxhash.xxh3_128()
     with atomic_write(path, "wb") as file:
         for data in _pieces(source, runs):
@@ -77,7 +83,7 @@ def _write_shard(path: Path, source: Path, runs: list[tuple[int, int]], counts: 
             seen.update(data)
             file.write(data)
             counts += _count(np.frombuffer(data, DTYPE), len(counts), path)
-    again = xxhash.xxh3_128()  # a disk that errs is no adversary, and this hash is twenty times as fast
+    again = xxhash.xxh3_128()  # enough against a faulty disk, and twenty times as fast as sha256
     for data in _pieces(path, [(0, path.stat().st_size // ITEM)]):
         again.update(data)
     if again.digest() != seen.digest():
@@ -87,7 +93,7 @@ def _write_shard(path: Path, source: Path, runs: list[tuple[int, int]], counts: 
 
 def _pieces(source: Path, runs: list[tuple[int, int]]) -> Iterator[memoryview]:
     """The token ranges `runs` of a file end to end, COPY tokens at a time; a piece is valid until the next one."""
-    # Read, not mapped: pages of a map would count as this job's memory and grow with the part.
+    # Read, not memory-mapped: mapped pages would count as this job's memory and grow with the part.
     buffer, held = memoryview(bytearray(COPY * ITEM)), 0
     with open(source, "rb", buffering=0) as file:
         for start, end in runs:
@@ -107,13 +113,8 @@ def _pieces(source: Path, runs: list[tuple[int, int]]) -> Iterator[memoryview]:
 def _count(ids: np.ndarray, vocab: int, path: Path) -> np.ndarray:
     found = np.bincount(ids, minlength=vocab)
     if len(found) > vocab:
-        raise TokensError(f"id {len(found) - 1} is outside the vocabulary", str(path), "run the filter rules again")
+        raise TokensError(f"id {len(found) - 1} is outside the vocabulary", str(path), "run the rule encode again")
     return found
-
-
-def _totals(lengths: np.ndarray, sizes: np.ndarray, chosen: np.ndarray) -> dict[str, int]:
-    columns = {"tokens": lengths[chosen], "documents": chosen, "bytes": sizes[chosen]}
-    return {name: int(column.sum(dtype=np.int64)) for name, column in columns.items()}
 
 
 def _runs(lengths: np.ndarray, chosen: np.ndarray) -> list[tuple[int, int]]:

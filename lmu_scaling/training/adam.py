@@ -18,9 +18,9 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 class Adam:
     """Adam (Kingma & Ba) with decoupled weight decay; the rate is given at each step."""
 
-    def __init__(self, model: nn.Module, betas: list[float], eps: float, weight_decay: float) -> None:
+    def __init__(self, model: nn.Module, betas: tuple[float, float], eps: float, weight_decay: float) -> None:
         self.parameters = dict(model.named_parameters())
-        self.rules: dict[str, Any] = {"beta1": betas[0], "beta2": betas[1], "eps": eps, "weight_decay": weight_decay}
+        self.settings: dict[str, Any] = {"beta1": betas[0], "beta2": betas[1], "eps": eps, "weight_decay": weight_decay}
         self.steps = 0
         device = next(iter(self.parameters.values())).device
         self.counts = torch.zeros(len(self.parameters), device=device)  # the kernel wants its own count per tensor
@@ -50,7 +50,7 @@ class Adam:
             maximize=False,
             lr=learning_rate,
             decoupled_weight_decay=True,
-            **self.rules,
+            **self.settings,
         )
 
     def tensors(self) -> dict[str, Tensor]:

@@ -1,8 +1,8 @@
-"""Checkpoints that survive a kill at any moment: written aside, fsynced, renamed; the last two are kept.
+"""Checkpoints that survive a kill at any moment: written to a scratch folder, fsynced, renamed; the last two are kept.
 
 A checkpoint is a folder `step-<n>` with `state.safetensors` (weights and Adam's moments) and a readable `meta.json`
-that carries the run's identity and the sha256 of the state, and is itself sealed. It is outside Snakemake's declared
-outputs, which a restarted job deletes.
+with the run's identity and the sha256 of the state, protected by a hash of its own. Checkpoints are not declared as
+outputs, because Snakemake deletes the outputs of a restarted job.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KEEP = 2
 
 @dataclass
 class State:
-    """All that a run needs to go on: tensors by name, and JSON for the rest."""
+    """Everything needed to resume a run: tensors by name, and JSON for the rest."""
 
     step: int
     tensors: dict[str, Tensor]
@@ -65,13 +65,13 @@ class Checkpoints:
             shutil.rmtree(old, ignore_errors=True)
 
     def latest(self) -> State | None:
-        """The newest checkpoint that is whole; a damaged one is named and the one before it is taken."""
+        """The newest intact checkpoint; a damaged one is reported and the previous one is used."""
         for folder in reversed(self.found()):
             try:
                 return self._read(folder)
             except (SafetensorError, ResultsError, OSError, KeyError, ValueError) as error:
                 reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-                print(f"checkpoint {folder.name} is damaged ({reason}); trying the one before it", file=sys.stderr)
+                print(f"checkpoint {folder.name} is damaged ({reason}); trying the previous one", file=sys.stderr)
         return None
 
     def _read(self, folder: Path) -> State:

@@ -1,7 +1,7 @@
-"""The verb `generate`: let a trained model speak, one token at a time, by the recurrent form (eq. 1).
+"""The job `generate`: sample text from a trained model, one token at a time, in the recurrent form (eq. 1).
 
-An LMU or LSTM needs constant memory and time per token, however much was said; a transformer keeps all of it and ends
-at its context.
+An LMU or LSTM needs constant memory and time per token; a transformer keeps all earlier tokens and stops at its
+context.
 """
 
 from __future__ import annotations
@@ -17,16 +17,32 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from lmu_scaling.errors import ResultsError
-from lmu_scaling.models import ModelSpec, architecture
+from lmu_scaling.jobs import Folder, job
+from lmu_scaling.models import architecture
 from lmu_scaling.models.network import LanguageModel, build
-from lmu_scaling.runtime import read_json
+from lmu_scaling.spec import RunSpec
 from lmu_scaling.tokens.tokenizer import Tokenizer
 
 
+@job
 def generate(
-    run: Path, prompt: str, length: int = 200, temperature: float = 0.8, seed: int = 0, threads: int = 1
+    run: Folder,
+    prompt: str = "The state of the Union is",
+    length: int = 200,
+    temperature: float = 0.8,
+    seed: int = 0,
+    threads: int = 1,
 ) -> None:
-    """Print the prompt and what the model makes of it."""
+    """Generate text with a trained model: print the prompt and its continuation.
+
+    Args:
+        run: results/<experiment>/training/<run>
+        prompt: text to continue
+        length: number of tokens to generate
+        temperature: 0 takes the most likely token; 1 samples from the model's distribution
+        seed: seed of the sampling
+        threads: CPU threads
+    """
     torch.set_num_threads(threads)
     model = load_model(run)
     tokenizer = Tokenizer(model.spec.vocab, "tiktoken", "gpt2")
@@ -73,7 +89,7 @@ def _draw(logits_v: Tensor, temperature: float, generator: torch.Generator) -> i
 
 def load_model(run: Path) -> LanguageModel:
     """The trained network of a folder `training/<run>`."""
-    spec = ModelSpec.from_dict(read_json(run / "spec.json")["model"])
+    spec = RunSpec.read(run / "spec.json").model
     weights = run / "weights.safetensors"
     if not weights.is_file():
         raise ResultsError("this run has no weights yet", str(weights), "train it first: `snakemake --cores all`")

@@ -1,9 +1,9 @@
-"""Start a job on its GPUs: claim devices that no other job on this machine holds, one process for each of them.
+"""Start a job on its GPUs: claim free devices of this machine and start one process for each.
 
-    python -m lmu_scaling.training.launch <GPUs> <verb> …
+    python -m lmu_scaling.training.launch <GPUs> <job> …
 
-With 0 GPUs this is `python -m lmu_scaling <verb> …`. Snakemake counts GPUs but does not say which one a job got: the
-claim is a lock on a file, and dies with the job. Inside a SLURM job the claim stays within that job's allocation.
+With 0 GPUs this is `python -m lmu_scaling <job> …`. Snakemake counts GPUs but does not assign them, so a job claims its
+devices by file locks, which end with it. Inside a SLURM job only the devices of its allocation are claimed.
 Torch is not imported here: CUDA reads CUDA_VISIBLE_DEVICES once, so it must be set before.
 """
 
@@ -23,6 +23,7 @@ from lmu_scaling import cli
 from lmu_scaling.errors import UserError
 from lmu_scaling.runtime import sha256_bytes
 
+AFFECTS_RESULTS = False
 _held: list[int] = []  # descriptors of claimed devices: open for as long as the process lives
 
 
@@ -46,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def on_gpu(command: Sequence[str]) -> list[str]:
-    """The command with `--device cuda` for `auto`: a GPU that is held and not seen by torch must not pass unnoticed."""
+    """Replace `--device auto` by `--device cuda`, so that a claimed GPU that torch does not see is an error."""
     before = ("", *command)
     return [
         "cuda" if (flag, word) == ("--device", "auto") else word for flag, word in zip(before, command, strict=False)
@@ -64,7 +65,7 @@ def installed() -> list[str]:
 
 
 def visible(environment: Mapping[str, str], found: Sequence[str]) -> list[str]:
-    """The devices this job may use: what CUDA_VISIBLE_DEVICES leaves of those that were found."""
+    """The devices this job may use: CUDA_VISIBLE_DEVICES if it is set, else all that were found."""
     given = environment.get("CUDA_VISIBLE_DEVICES")
     if given is None:
         return list(found)
@@ -72,15 +73,15 @@ def visible(environment: Mapping[str, str], found: Sequence[str]) -> list[str]:
 
 
 def locks(environment: Mapping[str, str]) -> Path:
-    """Where claims are kept: per user and machine; per allocation where SLURM has handed out the devices."""
+    """Folder of the locks: per user and machine, or per allocation inside a SLURM job."""
     scope = environment.get("SLURM_JOB_ID", "machine")
     return Path(tempfile.gettempdir()) / f"lmu-scaling-gpus-{os.getuid()}" / scope
 
 
 def claim(devices: Sequence[str], count: int, folder: Path, wait: bool = True, every: float = 1.0) -> list[str]:
-    """Hold `count` of these devices until this process ends; while too few are free, wait for them.
+    """Lock `count` of these devices until this process ends; wait while too few are free.
 
-    All or none: two jobs that each hold half of what both need would wait for ever.
+    All or none, to avoid a deadlock between two jobs that each hold a part.
     """
     if count > len(devices):
         raise TooFewGPUs(

@@ -1,4 +1,4 @@
-"""One process per run. The lock dies with its process, so a killed job leaves nothing to clean up."""
+"""One process per run. The kernel releases the lock when its process ends, so a killed job leaves none behind."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from pathlib import Path
 from lmu_scaling.errors import RunLocked
 from lmu_scaling.runtime import disk_full_is_explained
 
+AFFECTS_RESULTS = False
+
 
 @contextmanager
 def exclusive(path: Path, wait: bool = True, every: float = 1.0) -> Iterator[None]:
-    """Hold the lock at `path`; while another process has it, wait (and say so once) or leave with RunLocked."""
+    """Hold the lock at `path`; while another process holds it, wait (and report it once) or raise RunLocked."""
     with disk_full_is_explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         file = open(path, "a+")
@@ -31,7 +33,7 @@ def exclusive(path: Path, wait: bool = True, every: float = 1.0) -> Iterator[Non
             time.sleep(every)
         with disk_full_is_explained(path):
             file.truncate(0)
-            os.write(file.fileno(), f"{os.getpid()}\n".encode())  # unbuffered: nothing is left to write on closing
+            os.write(file.fileno(), f"{os.getpid()}\n".encode())  # unbuffered: nothing to flush on closing
         yield
 
 

@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
-import json
 import math
-from pathlib import Path
-from typing import Any
 
 from lmu_scaling.errors import ResultsError
+from lmu_scaling.jobs import Input, Inputs, Output, job
 from lmu_scaling.runtime import read_json, write_json
+from lmu_scaling.spec import RunSpec
 
 
-def specify(template: str, out: Path, tuning: Path | None = None) -> None:
-    spec: dict[str, Any] = json.loads(template)
-    if tuning is not None:
-        spec["training"]["learning_rate"] = read_json(tuning)["learning_rate"]
-    write_json(out, spec)
+@job
+def specify(template: RunSpec, out: Output, tuning: Input | None = None) -> None:
+    """Write the spec.json of a run.
+
+    Args:
+        template: the spec; its learning rate may be null
+        tuning: result of the learning-rate sweep
+        out: spec.json
+    """
+    spec = template if tuning is None else template.with_learning_rate(read_json(tuning)["learning_rate"])
+    spec.write(out)
 
 
-def tune(results: list[Path], variant: str, size: str, out: Path) -> None:
-    """Judge a sweep: the learning rate with the lowest validation loss, and whether it lies on the sweep's edge."""
+@job
+def tune(results: Inputs, variant: str, size: str, out: Output) -> None:
+    """Choose a learning rate: the lowest validation loss of a sweep, flagged if it lies on the sweep's edge.
+
+    Args:
+        results: result.json of each sweep run
+        variant: model variant
+        size: model size
+        out: where the chosen learning rate is written
+    """
     trials = []
     for path in results:
         result = read_json(path)

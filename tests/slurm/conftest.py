@@ -31,7 +31,7 @@ PARTITIONS = {"cpu": {"max_runtime": 2880}, "gpu": {"max_runtime": 14, "max_gpu"
 SMALL = """
 models: {variants: [lmu, transformer], sizes: [{name: 2k, d: 8}]}
 training: {recipe: paper, seeds: [1], budgets: []}
-plan: {accelerators: [{name: pretended GPU, tflops: 10, utilisation: 0.1, memory_gb: 8}]}
+plan: {accelerators: [{name: pretended GPU, kind: gpu, tflops: 10, utilisation: 0.1, memory_gb: 8}]}
 """
 
 
@@ -203,7 +203,7 @@ class Training:
     def undisturbed(self, scratch: Path) -> bytes:
         """The weights of the same run, trained by hand without any fault."""
         command = [sys.executable, "-m", "lmu_scaling", "train", "--spec", str(self.folder / "spec.json")]
-        command += ["--tokens", str(self.checkout.results / "tokens/manifest.json"), "--live", str(scratch / "live")]
+        command += ["--tokens", str(self.checkout.results / "tokens/index.json"), "--live", str(scratch / "live")]
         for name in ("weights", "history", "result"):
             command += [f"--{name}", str(scratch / name)]
         subprocess.run(command, cwd=self.checkout.folder, check=True, capture_output=True)

@@ -27,7 +27,7 @@ def test_jobs_reserve_what_the_rules_and_the_profile_ask_for(cluster: Cluster, f
     # the planner asks for 15 minutes, and the checkout's partitions.yaml grants a job with a GPU less
     expected = {"Partition": "gpu", "TresPerJob": "gres:gpu:1", "TimeLimit": "00:14:00", "MinMemoryNode": "3300M"}
     assert asked == {**expected, "Requeue": "1"}
-    light = cluster.jobs_of("tokens_manifest")[0]
+    light = cluster.jobs_of("index")[0]
     assert (light["Partition"], light.get("TresPerJob"), light["TimeLimit"]) == ("cpu", None, "00:15:00")
 
 
@@ -35,7 +35,7 @@ def test_light_rules_are_not_submitted(cluster: Cluster, finished: Checkout) -> 
     comments = [job["Comment"] for job in cluster.jobs() if "Comment" in job]
     submitted = {comment.split("_wildcards")[0].removeprefix("rule_") for comment in comments}
     assert not submitted & {"fetch", "specify", "figure", "paper_table", "claims", "effective_config"}
-    assert {"filter", "deduplicate", "tokenise", "train", "evaluate", "fit", "report", "audit"} <= submitted
+    assert {"encode", "deduplicate", "shard", "train", "evaluate", "fit", "report", "audit"} <= submitted
 
 
 def test_after_fetch_a_run_needs_no_network(local: Checkout) -> None:

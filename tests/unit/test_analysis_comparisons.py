@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from lmu_scaling.analysis.bootstrap import Cells
 from lmu_scaling.analysis.comparisons import compare
-from lmu_scaling.analysis.draws import Cells
 
 
 def cells(losses: dict[str, list[float]]) -> Cells:

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
-from lmu_scaling.analysis.complexity import RESOLUTION, STATED, complexity, fit_slopes, in_child, make, measure, slope
+from lmu_scaling.analysis.complexity import LAYERS, RESOLUTION, complexity, fit_slopes, in_child, make, measure, slope
 from lmu_scaling.errors import ResultsError
 
 CPU = torch.device("cpu")
@@ -26,7 +26,7 @@ def test_only_the_longest_three_octaves_count_and_small_memory_is_level():
     n = np.array([16, 256, 512, 1024, 2048])
     rows = [
         {"layer": layer, "n": k, "seconds": 1.0 if k == 16 else k**2.0, "bytes": min(k, 1000)}
-        for layer in STATED
+        for layer in LAYERS
         for k in n
     ]
     found = pd.DataFrame(fit_slopes(pd.DataFrame(rows)))
@@ -66,5 +66,5 @@ def test_files_hold_every_layer_and_length(tmp_path):
     assert len(points) == 4 * 3
     assert (points["seconds"] > 0).all()
     assert set(zip(slopes["layer"], slopes["quantity"], strict=True)) == {
-        (layer, quantity) for layer in STATED for quantity in ("compute", "memory")
+        (layer, quantity) for layer in LAYERS for quantity in ("compute", "memory")
     }

@@ -1,7 +1,5 @@
 """Counts: formulas against the built network, literal equations against the program's own layers (Table 2)."""
 
-import json
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,12 +14,12 @@ from lmu_scaling.models.network import build
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory):
     root = tmp_path_factory.mktemp("counts")
-    specs = [
-        {"variant": variant, "size": f"d{d}", "model": resolve(variant, d, context, 300).asdict()}
+    models = {
+        f"{variant}-d{d}": resolve(variant, d, context, 300)
         for variant in variants()
         for d, context in ((16, 64), (48, 128))
-    ]
-    counts(json.dumps(specs), root / "counts.csv", root / "table2.csv")
+    }
+    counts(models, root / "counts.csv", root / "table2.csv")
     return pd.read_csv(root / "counts.csv"), pd.read_csv(root / "table2.csv")
 
 

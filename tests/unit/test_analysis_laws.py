@@ -105,9 +105,17 @@ def test_draws_are_fitted_as_if_each_were_alone():
 def test_predictions_go_through_the_fitted_points():
     loss = 1.7 + 60 * N**-0.3
     fit, _ = sum_report([N], loss)
-    np.testing.assert_allclose(fit.predict(N)[0], loss, rtol=1e-7)
+    np.testing.assert_allclose(fit.loss[0], loss, rtol=1e-7)
 
 
 def test_curvature_is_zero_for_a_power_law_and_not_for_a_saturating_one():
     assert curvature(N, np.log(power_laws(PAPER)["lmu"].loss(N)))[0] == pytest.approx(0, abs=1e-10)
     assert curvature(N, np.log(1.7 + 60 * N**-0.3))[0] > 1e-3
+
+
+def test_a_draw_that_no_law_can_follow_does_not_stop_the_others():
+    """With two seeds a bootstrap draw may be negative: both coefficients are then held at zero."""
+    loss = 2.0 + 30.0 * N**-0.3
+    together = fit_sum([N], np.stack([loss, -loss, loss]))
+    assert together.coefficients[0, 0] == pytest.approx(2.0, rel=1e-3)
+    assert (together.coefficients[1] == 0).all()

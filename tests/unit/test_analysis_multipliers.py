@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from lmu_scaling.analysis.fit import fit
 from lmu_scaling.analysis.multipliers import first_reach, paper_multipliers
 from lmu_scaling.analysis.reference import load_paper, transformer_law
-from lmu_scaling.analysis.table import runs_table
-from tests.synthetic import PAPER, Design, Law, write_results
-from tests.synthetic import settings as few_draws
+from lmu_scaling.analysis.table import table
+from tests.synthetic import FIT, PAPER, Design, Law, write_results
 
 PRINTED = load_paper(Path(PAPER))
 
@@ -58,9 +57,9 @@ def made(tmp_path, **changes):
     design = Design(**values | {"sequences": 40} | changes)
     runs = write_results(tmp_path, design)
     folder = tmp_path / "analysis"
-    runs_table(tmp_path, runs, folder / "runs.csv", folder / "history.parquet")
-    names = [folder / name for name in ("fits.json", "curves.csv", "multipliers.csv")]
-    fit(folder / "runs.csv", tmp_path, PAPER, few_draws(), *names)
+    table(tmp_path, runs, folder / "runs.csv", folder / "history.parquet")
+    outputs = {"fits": "fits.json", "curves": "curves.csv", "multipliers": "multipliers.csv"}
+    fit(folder / "runs.csv", tmp_path, **FIT, **{key: folder / name for key, name in outputs.items()})
     return pd.read_csv(folder / "multipliers.csv"), design
 
 

@@ -1,7 +1,6 @@
 """Per-token loss: the law that made a curve is recovered, and plateaus are told from slopes."""
 
 from itertools import pairwise
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -11,7 +10,7 @@ from lmu_scaling.analysis.per_token import Curve, describe, per_token
 from lmu_scaling.analysis.reference import load_paper, per_token_laws
 from lmu_scaling.errors import ResultsError
 from lmu_scaling.evaluation.positions import bin_edges
-from tests.synthetic import PAPER, Design, Law, settings, write_results
+from tests.synthetic import PAPER, PER_TOKEN, Design, Law, write_results
 
 
 def curve_of(law, n=1024, noise=0.0, draws=200):
@@ -61,7 +60,7 @@ def made(tmp_path_factory):
 
 def run(made, out, **changes):
     root, runs = made
-    per_token(root, runs, settings(**changes), out / "curves.parquet", out / "fits.csv")
+    per_token(root, runs, **PER_TOKEN | changes, curves=out / "curves.parquet", fits=out / "fits.csv")
     return pd.read_parquet(out / "curves.parquet"), pd.read_csv(out / "fits.csv")
 
 
@@ -109,4 +108,4 @@ def test_a_diverged_run_is_left_out_and_nothing_left_is_an_error(made, tmp_path)
     frame["mean"] = np.nan
     frame.to_parquet(path)
     with pytest.raises(ResultsError, match="no run has a usable per-token loss"):
-        per_token(root, runs, SimpleNamespace(**vars(settings())), tmp_path / "c.parquet", tmp_path / "f.csv")
+        per_token(root, runs, **PER_TOKEN, curves=tmp_path / "c.parquet", fits=tmp_path / "f.csv")

@@ -6,8 +6,8 @@ import re
 import pandas as pd
 import pytest
 
-from lmu_scaling.analysis.rules import NOT_TESTABLE, VERDICTS
-from tests.synthetic import REPOSITORY, Design, write_analysis
+from lmu_scaling.analysis.claims.common import Verdict
+from tests.synthetic import REPOSITORY, Design, write_experiment
 
 COLUMNS = {
     "runs.csv": "run variant size multiple seed d n_exact n_kaplan n_total context vocab batch steps tokens epochs "
@@ -29,7 +29,7 @@ COLUMNS = {
 @pytest.fixture(scope="module")
 def analysis(tmp_path_factory):
     root = tmp_path_factory.mktemp("results") / "toy"
-    write_analysis(root, Design(widths=(16, 20, 24, 32), sequences=60))
+    write_experiment(root, Design(widths=(16, 20, 24, 32), sequences=60))
     return root / "analysis"
 
 
@@ -56,9 +56,9 @@ def test_fits_name_every_variant_and_carry_intervals(analysis):
 def test_every_claim_has_a_verdict_and_scaling_claims_are_not_testable_at_toy_scale(analysis):
     entries = json.loads((analysis / "claims.json").read_text())
     assert [e["id"] for e in entries] == [f"C{i}" for i in range(1, 13)]
-    assert {e["verdict"] for e in entries} <= set(VERDICTS)
+    assert {e["verdict"] for e in entries} <= set(Verdict)
     for entry in entries[:8]:
-        assert entry["verdict"] == NOT_TESTABLE
+        assert entry["verdict"] == Verdict.NOT_TESTABLE
         assert entry["reason"].startswith("Not at the claim's scale: ")
     assert {e["id"]: e["verdict"] for e in entries[9:]} == {
         "C10": "reproduced",

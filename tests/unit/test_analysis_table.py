@@ -7,11 +7,12 @@ import pandas as pd
 import pytest
 
 from lmu_scaling.analysis.fit import fit, notes
-from lmu_scaling.analysis.table import read_table, runs_table, usable
+from lmu_scaling.analysis.table import read_table, usable
+from lmu_scaling.analysis.table import table as make_table
 from lmu_scaling.errors import ResultsError
 from lmu_scaling.runtime import read_json, write_json
-from lmu_scaling.spec import spec_hash
-from tests.synthetic import PAPER, Design, settings, write_results
+from lmu_scaling.spec import RunSpec
+from tests.synthetic import FIT, Design, write_results
 
 DESIGN = Design(variants=("lmu", "transformer"), widths=(16, 24), budgets={}, sequences=20)
 
@@ -22,7 +23,7 @@ def made(tmp_path):
 
 
 def table(root, runs):
-    runs_table(root, runs, root / "analysis" / "runs.csv", root / "analysis" / "history.parquet")
+    make_table(root, runs, root / "analysis" / "runs.csv", root / "analysis" / "history.parquet")
     return read_table(root / "analysis" / "runs.csv")
 
 
@@ -31,11 +32,10 @@ def run_fit(root):
     fit(
         folder / "runs.csv",
         root,
-        PAPER,
-        settings(draws=100),
-        folder / "fits.json",
-        folder / "curves.csv",
-        folder / "multipliers.csv",
+        **FIT | {"draws": 100},
+        fits=folder / "fits.json",
+        curves=folder / "curves.csv",
+        multipliers=folder / "multipliers.csv",
     )
     return json.loads((folder / "fits.json").read_text())
 
@@ -50,8 +50,8 @@ def respec(root, run, change):
     spec = read_json(folder / "spec.json")
     change(spec)
     write_json(folder / "spec.json", spec)
-    edit(folder / "result.json", spec_hash=spec_hash(spec))
-    edit(root / "evaluation" / run / "summary.json", spec_hash=spec_hash(spec))
+    edit(folder / "result.json", spec_hash=RunSpec.from_dict(spec).hash)
+    edit(root / "evaluation" / run / "summary.json", spec_hash=RunSpec.from_dict(spec).hash)
 
 
 def test_one_row_per_run_in_the_order_given(made):

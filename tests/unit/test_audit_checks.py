@@ -12,16 +12,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lmu_scaling.audit.audit import audit, examine
-from lmu_scaling.audit.folder import RECORD, Folder
 from lmu_scaling.audit.recompute import refit
+from lmu_scaling.audit.results_folder import RECORD, ResultsFolder
 from lmu_scaling.errors import AuditError
-from lmu_scaling.manifests import write_manifest
+from lmu_scaling.manifests import write_manifest, write_sealed
+from lmu_scaling.paths import REPOSITORY
 from lmu_scaling.runtime import write_json
 
 
 def job(manifest: Path, inputs: list[Path], outputs: list[Path]) -> None:
     write_manifest(
-        manifest, verb="t", inputs={"i": inputs}, outputs={"o": outputs}, started=0.0, seconds=1.0, code="c", facts={}
+        manifest, job="t", inputs={"i": inputs}, outputs={"o": outputs}, started=0.0, seconds=1.0, code="c", facts={}
     )
 
 
@@ -30,7 +31,7 @@ def make(home: Path) -> Path:
     results, figures = home / "results" / "e", home / "paper_figures"
     write_json(results / "config.json", {"experiment": "e"})
     for path, text in (
-        (results / "corpus/report.csv", "a,b\n1,2\n"),
+        (results / "tokens/report.csv", "a,b\n1,2\n"),
         (results / "analysis/t.csv", "x\n1\n"),
         (results / "logs/t.log", "fine\n"),
         (figures / "f.svg", "<svg/>"),
@@ -38,8 +39,8 @@ def make(home: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     job(results / "config.manifest.json", [], [results / "config.json"])
-    job(results / "corpus/report.manifest.json", [], [results / "corpus/report.csv"])
-    job(results / "analysis/t.manifest.json", [results / "corpus/report.csv"], [results / "analysis/t.csv"])
+    job(results / "corpus/report.manifest.json", [], [results / "tokens/report.csv"])
+    job(results / "analysis/t.manifest.json", [results / "tokens/report.csv"], [results / "analysis/t.csv"])
     job(figures / "f.manifest.json", [results / "analysis/t.csv"], [figures / "f.svg"])
     return results
 
@@ -50,9 +51,9 @@ def results(tmp_path: Path) -> Path:
 
 
 def look(results: Path, figures: bool = True) -> dict[str, Any]:
-    folder = Folder(results, results.parents[1] / "paper_figures" if figures else None)
+    folder = ResultsFolder(results, results.parents[1] / "paper_figures" if figures else None)
     record = examine(folder, sample=0)
-    # the folder's configuration is no real one: only the checks of files are looked at here
+    # the configuration is not a real one: only the checks of files matter here
     record["mismatches"] = [m for m in record["mismatches"] if m["check"] != "runs"]
     return record
 
@@ -61,7 +62,7 @@ def found(results: Path) -> set[str]:
     return {entry["where"] for entry in look(results)["mismatches"]}
 
 
-def test_an_untouched_folder_has_no_mismatch_and_lists_what_nobody_vouches_for(results: Path) -> None:
+def test_an_untouched_folder_has_no_mismatch_and_lists_files_without_checksum(results: Path) -> None:
     record = look(results)
     assert record["mismatches"] == []
     assert record["uncovered"] == ["logs/t.log"]
@@ -76,7 +77,7 @@ def test_a_table_that_changed_is_named_as_output_and_as_input_of_the_figure(resu
 def test_a_table_made_anew_makes_the_figure_stale(results: Path) -> None:
     """Checksums agree everywhere but in the figure's manifest: it shows a table that no longer exists."""
     (results / "analysis/t.csv").write_text("x\n2\n")
-    job(results / "analysis/t.manifest.json", [results / "corpus/report.csv"], [results / "analysis/t.csv"])
+    job(results / "analysis/t.manifest.json", [results / "tokens/report.csv"], [results / "analysis/t.csv"])
     mismatches = look(results)["mismatches"]
     assert [(m["check"], m["where"]) for m in mismatches] == [("inputs", "analysis/t.csv")]
     assert "paper_figures/f" in mismatches[0]["what"]
@@ -97,16 +98,14 @@ def test_figures_may_lie_apart_from_results(results: Path, tmp_path: Path) -> No
     away = tmp_path / "another" / "disk" / "elsewhere"
     away.parent.mkdir(parents=True)
     shutil.move(results.parents[1] / "paper_figures", away)
-    assert not [m for m in examine(Folder(results, away), 0)["mismatches"] if m["check"] != "runs"]
+    assert not [m for m in examine(ResultsFolder(results, away), 0)["mismatches"] if m["check"] != "runs"]
     (results / "analysis/t.csv").write_text("x\n3\n")
-    where = {m["what"] for m in examine(Folder(results, away), 0)["mismatches"]}
+    where = {m["what"] for m in examine(ResultsFolder(results, away), 0)["mismatches"]}
     assert any("paper_figures/f" in what for what in where)
 
 
 def test_the_inventory_of_an_earlier_audit_covers_logs(results: Path) -> None:
     record = look(results)
-    from lmu_scaling.manifests import write_sealed
-
     write_sealed(results / RECORD, record)
     assert look(results)["uncovered"] == []
     (results / "logs/t.log").write_text("fine.\n")
@@ -114,8 +113,6 @@ def test_the_inventory_of_an_earlier_audit_covers_logs(results: Path) -> None:
 
 
 def test_a_new_file_since_the_last_audit_is_a_note(results: Path) -> None:
-    from lmu_scaling.manifests import write_sealed
-
     write_sealed(results / RECORD, look(results))
     (results / "stray.txt").write_text("?")
     record = look(results)
@@ -133,16 +130,17 @@ def test_any_flipped_bit_in_any_product_or_manifest_is_named(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     results = make(tmp_path_factory.mktemp("flip"))
-    files = {n: p for n, p in Folder(results, results.parents[1] / "paper_figures").files.items() if n != "logs/t.log"}
+    folder = ResultsFolder(results, results.parents[1] / "paper_figures")
+    files = {name: path for name, path in folder.files.items() if name != "logs/t.log"}
     name = data.draw(st.sampled_from(sorted(files)))
     content = bytearray(files[name].read_bytes())
     content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     files[name].write_bytes(content)
-    record = examine(Folder(results, results.parents[1] / "paper_figures"), 0)
+    record = examine(ResultsFolder(results, results.parents[1] / "paper_figures"), 0)
     assert name in {m["where"] for m in record["mismatches"]}
 
 
-def test_the_verb_fails_on_a_mismatch_and_writes_nothing(results: Path, tmp_path: Path) -> None:
+def test_the_job_fails_on_a_mismatch_and_writes_nothing(results: Path, tmp_path: Path) -> None:
     (results / "analysis/t.csv").write_text("x\n2\n")
     with pytest.raises(AuditError) as failed:
         audit(results, out_json=tmp_path / "audit.json", out_md=tmp_path / "audit.md", sample=0)
@@ -161,14 +159,12 @@ def test_refitting_recovers_a_power_law() -> None:
 
 
 def test_hostile_paths_in_a_manifest_reach_no_file_outside(results: Path, tmp_path: Path) -> None:
-    """A manifest may name anything; the audit reads only what lies in the folders it was given."""
+    """A manifest may name any path; the audit reads only files in the given folders."""
     secret = tmp_path / "outside.txt"
     secret.write_text("private")
     path = results / "analysis/t.manifest.json"
     manifest = json.loads(path.read_text())
     manifest["inputs"]["i"][0]["path"] = "../../../outside.txt"
-    from lmu_scaling.manifests import write_sealed
-
     write_sealed(path, manifest)
     assert "outside.txt" not in json.dumps(look(results))
 
@@ -186,9 +182,7 @@ def test_a_link_that_leads_out_is_named_and_not_followed(results: Path, tmp_path
 
 
 def test_a_manifest_cannot_make_the_audit_look_at_files_beside_the_repository(results: Path) -> None:
-    """An input "of the repository" whose path climbs out of it: not even that the file is there is said."""
-    from lmu_scaling.manifests import REPOSITORY, write_sealed
-
+    """An input "of the repository" whose path leads out of it: the audit does not even tell whether the file exists."""
     path = results / "analysis/t.manifest.json"
     manifest = json.loads(path.read_text())
     outside = "../" * len(REPOSITORY.parts) + "etc/hostname"
@@ -202,7 +196,7 @@ def test_a_manifest_cannot_make_the_audit_look_at_files_beside_the_repository(re
 
 def test_a_check_that_breaks_off_is_a_mismatch(results: Path) -> None:
     """A data manifest that is JSON, but not the JSON that the check expects: the other checks go on."""
-    write_json(results / "tokens/manifest.json", {"shards": []})
+    write_json(results / "tokens/index.json", {"shards": []})
     (results / "analysis/t.csv").write_text("x\n2\n")
     found = {(m["check"], m["where"]): m["what"] for m in look(results)["mismatches"]}
     assert "KeyError" in found["data", "results"]

@@ -13,15 +13,16 @@ import yaml
 
 from lmu_scaling import cli, counting, manifests
 from lmu_scaling.errors import ResultsError
-from lmu_scaling.redaction import HIDDEN, REPOSITORY, redact, redacted
+from lmu_scaling.paths import REPOSITORY
+from lmu_scaling.redaction import HIDDEN, redact, redact_json
 
-CONFIG = yaml.safe_load((manifests.REPOSITORY / "config.yaml").read_text("utf-8"))
+CONFIG = yaml.safe_load((REPOSITORY / "config.yaml").read_text("utf-8"))
 
 
 def write(path: Path, inputs: list[Path], outputs: list[Path], **facts: object) -> dict:
     manifests.write_manifest(
         path,
-        verb="test",
+        job="test",
         inputs={"a": inputs},
         outputs={"b": outputs},
         started=1e9,
@@ -54,7 +55,7 @@ def test_products_are_named_relative_to_the_manifest_and_can_be_found_again(resu
 
 
 def test_a_file_of_the_repository_is_named_relative_to_it(results: Path) -> None:
-    manifest = write(results / "t.manifest.json", [manifests.REPOSITORY / "pyproject.toml"], [])
+    manifest = write(results / "t.manifest.json", [REPOSITORY / "pyproject.toml"], [])
     assert manifest["inputs"]["a"][0] | {"bytes": 0, "sha256": ""} == {
         "path": "pyproject.toml",
         "in": "repository",
@@ -144,7 +145,7 @@ def test_strings_that_look_like_secrets_are_redacted(text: str, secret: str) -> 
 def test_ordinary_text_is_left_alone() -> None:
     text = "lmu-55k-x1-s0: 3.1M tokens, results/smoke/training, https://arxiv.org/abs/2110.02402, a@b"
     assert redact(text) == text
-    assert redacted({"a": [1, 2.5, None, True]}) == {"a": [1, 2.5, None, True]}
+    assert redact_json({"a": [1, 2.5, None, True]}) == {"a": [1, 2.5, None, True]}
 
 
 def test_the_repository_is_shortened_and_a_folder_beside_it_is_not() -> None:
@@ -166,7 +167,7 @@ def test_a_job_under_a_clock_that_goes_backwards_has_its_true_duration(
     now = time.time()
     steps = itertools.count()
     monkeypatch.setattr(time, "time", lambda: now - 60 * next(steps))
-    words = ["config", "--config", json.dumps(CONFIG), "--out", str(results / "config.json")]
+    words = ["effective-config", "--config", json.dumps(CONFIG), "--out", str(results / "config.json")]
     assert cli.main([*words, "--manifest", str(results / "config.manifest.json"), "--code", "c0de"]) == 0
     manifest = json.loads((results / "config.manifest.json").read_text())
     assert 0 <= manifest["seconds"] < 60

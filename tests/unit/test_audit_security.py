@@ -18,6 +18,7 @@ import yaml
 
 from lmu_scaling.corpus import download
 from lmu_scaling.errors import DownloadError
+from lmu_scaling.jobs import command
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = sorted((ROOT / "lmu_scaling").rglob("*.py"))
@@ -27,7 +28,7 @@ FORBIDDEN_CALLS = {"eval", "exec", "torch.load", "pd.read_pickle", "yaml.load", 
 FORBIDDEN_IMPORTS = {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal", "joblib"}
 FORBIDDEN_METHODS = {"extractall", "extract", "to_pickle"}
 # What a shell command may hold without quotes: numbers and hashes that the workflow makes itself.
-PLAIN = re.compile(r"threads|params\.(code|part|tuning|sweep|how)|resources\.\w+|wildcards\.part")
+PLAIN = re.compile(r"threads|params\.code|resources\.gpu")
 
 
 def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
@@ -68,8 +69,10 @@ def test_a_pickled_array_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", RULES, ids=lambda path: path.name)
 def test_every_value_in_a_shell_command_is_quoted(path: Path) -> None:
     text = path.read_text("utf-8")
-    commands = re.findall(r"^    shell:\n((?:        [\"#][^\n]*\n)+)", text, re.M)
-    assert len(commands) == len(re.findall(r"^    shell:", text, re.M)), "a command this test cannot read"
+    names = {name: ast.literal_eval(value) for name, value in re.findall(r"^([A-Z]+) = (\(.*?\))\n", text, re.M | re.S)}
+    blocks = re.findall(r"^    shell:\n((?:        [^\n]*\n)+)", text, re.M)
+    assert len(blocks) == len(re.findall(r"^    shell:", text, re.M)), "a command this test cannot read"
+    commands = [eval(f"({block})", {"command": command, **names}) for block in blocks]
     fields = [field for command in commands for field in re.findall(r"(?<!{){([^{}]+)}(?!})", command)]
     assert fields or path.name == "common.smk"
     unquoted = [field for field in fields if not field.endswith(":q") and not PLAIN.fullmatch(field)]

@@ -1,4 +1,4 @@
-"""The benchmarks' own instruments: fair turns, honest medians, memory in a child, one file, bars, the page."""
+"""The benchmarks' own tools: interleaved timing, memory in a child process, the stored file, targets, the page."""
 
 import argparse
 import itertools
@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__ as everything
-from benchmarks import costs, data, harness, machine, report, store, whole
-from benchmarks.bars import BARS, Bar, judge
-from benchmarks.store import cell
+from benchmarks import data, growth, harness, report, store, training, workflow
+from benchmarks.store import TARGETS, Target, cell, judge
 
 
 def test_rivals_take_turns_and_each_gets_the_median_of_its_own_time():
@@ -75,9 +74,9 @@ def test_tables_become_markdown():
     assert "* Machine: 2 cores." in text
 
 
-def test_what_all_machines_have_in_common_is_said_once(tmp_path):
+def test_facts_shared_by_all_machines_are_stated_once(tmp_path):
     results = tmp_path / "results.json"
-    for section, threads in (("loader", 1), ("analysis", 2)):
+    for section, threads in (("training", 1), ("analysis", 2)):
         store.merge(section, [table(1.0, threads=threads), table(2.0, title="U", threads=threads)], "", results)
     text = report.build(results, tmp_path / "page.md")
     assert text.count("Machine: p, 2 cores, wall seconds, load 0.5, sgemm 100 GFLOP/s.") == 1
@@ -86,8 +85,8 @@ def test_what_all_machines_have_in_common_is_said_once(tmp_path):
 
 def test_numbers_behind_a_figure_are_stored_and_not_printed(tmp_path):
     results = tmp_path / "results.json"
-    store.merge("loader", [table(1.0), table(2.0, title="U") | {"behind": True}], "", results)
-    assert [entry["title"] for entry in store.load(results)["loader"]["tables"]] == ["T", "U"]
+    store.merge("training", [table(1.0), table(2.0, title="U") | {"hidden": True}], "", results)
+    assert [entry["title"] for entry in store.load(results)["training"]["tables"]] == ["T", "U"]
     assert "### U" not in report.build(results, tmp_path / "page.md")
 
 
@@ -156,39 +155,51 @@ def test_what_got_worse_by_more_than_its_spread_is_marked(tmp_path, old, new, wa
     assert ("▼ was 100" in report.render(store.load(path)["s"]["tables"][0])) == (was is not None)
 
 
-def test_rows_may_be_dictionaries(tmp_path):
-    given = {"title": "T", "columns": ["b", "a"], "rows": [{"a": 1, "b": 2}], "notes": [], "machine": {}}
-    (found,) = store.merge("s", [given], "", tmp_path / "results.json")
-    assert found["rows"] == [[2, 1]]
-    assert "| 2 | 1 |" in report.render(given)
+def test_the_file_has_a_line_per_row_and_loses_nothing(tmp_path):
+    path = tmp_path / "results.json"
+    given = [table(1 / 3, 0.3, 0.4, unit="×", target="stage"), table(2.0, title="U") | {"hidden": True}]
+    given[0]["rows"].append([None, 1.5])
+    store.merge("s", given, "words", path)
+    assert store.load(path)["s"]["tables"] == given
+    lines = path.read_text().splitlines()
+    assert sum(line.startswith('  ["a", {"value": ') for line in lines) == 2
+    assert "  [null, 1.5]]}" in path.read_text()
 
 
-# -------------------------------------------------------------------------------------------------------------- bars
-def test_bars_are_met_missed_or_open():
-    bars = {"up": Bar("up", 2.0, "≥", numbers=2), "down": Bar("down", 0.5, "≤"), "none": Bar("none", 1, "<")}
-    found = judge([table(2.0, bar="up"), table(0.6, bar="down"), table(1.0)], bars)
+def test_the_stored_page_is_made_from_the_stored_results(tmp_path):
+    assert report.build(store.RESULTS, tmp_path / "page.md") == report.PAGE.read_text("utf-8")
+
+
+# ----------------------------------------------------------------------------------------------------------- targets
+def test_targets_are_met_missed_or_open():
+    targets = {
+        "up": Target("up", 2.0, "≥", numbers=2),
+        "down": Target("down", 0.5, "≤"),
+        "none": Target("none", 1, "<"),
+    }
+    found = judge([table(2.0, target="up"), table(0.6, target="down"), table(1.0)], targets)
     assert {name: verdict.word for name, verdict in found.items()} == {
-        "up": "in part",
+        "up": "partly measured",
         "down": "missed",
         "none": "not measured",
     }
-    assert judge([table(2.0, bar="up"), table(3.0, bar="up")], bars)["up"].word == "met"
-    assert judge([table(2.0, bar="up"), table(1.9, bar="up")], bars)["up"].word == "missed"
+    assert judge([table(2.0, target="up"), table(3.0, target="up")], targets)["up"].word == "met"
+    assert judge([table(2.0, target="up"), table(1.9, target="up")], targets)["up"].word == "missed"
 
 
 def test_the_page_begins_with_what_is_missed(tmp_path):
     results = tmp_path / "results.json"
-    store.merge("step", [table(1.2, bar="step_50257")], "more speed.", results)
+    store.merge("step", [table(1.2, target="step_50257")], "more speed.", results)
     text = report.build(results, tmp_path / "page.md")
     first, second = text.index("**Missed:**"), text.index("## Layer")
     assert first < second
     assert "1.2 ✗" in text
-    assert "**Left on the table:** more speed." in text
+    assert "**Room for improvement:** more speed." in text
 
 
-def test_all_met_is_said():
-    full = [table(b.limit if b.sense != "<" else b.limit / 2, bar=name) for name, b in BARS.items() for _ in range(4)]
-    assert "**All bars are met.**" in report.summary(judge(full), [])
+def test_the_page_says_when_all_targets_are_met():
+    full = [table(t.limit if t.sense != "<" else t.limit / 2, target=n) for n, t in TARGETS.items() for _ in range(4)]
+    assert "**All targets are met.**" in report.summary(judge(full), [])
 
 
 def facts(megabytes, cpu, rss=100.0):
@@ -230,49 +241,56 @@ def test_wall_time_on_two_cores_is_left_out_when_others_compute():
 
 
 def test_growth_with_the_corpus_is_read_from_what_was_stored():
-    rows = {(row[0], row[1]): row for row in data.growth([data.each(data_seen())])}
+    rows = {(row[0], row[1]): row for row in growth.corpus_exponents([data.each(data_seen())])}
     assert rows["tiktoken", "CPU time"][3]["value"] == pytest.approx(math.log(11 / 1.5) / math.log(20))
     assert rows["tiktoken", "CPU time"][4]["value"] == pytest.approx(1.0)  # a line, but for the start-up
     assert rows["fastokens", "peak memory"][3]["value"] == pytest.approx(math.log(1.05) / math.log(20))
-    assert data.growth([]) == []
+    assert growth.corpus_exponents([]) == []
 
 
 # ----------------------------------------------------------------------------------------------------- the whole of it
 def test_quiet_machines_use_all_cores_and_the_wall(monkeypatch):
     asked = argparse.Namespace(threads=0, clock="auto")
-    monkeypatch.setattr(machine, "load", lambda: 0.1)
-    assert machine.threads_and_clock(asked)[1] == "wall"
-    monkeypatch.setattr(machine, "load", lambda: 5.0)
-    assert machine.threads_and_clock(asked) == (1, "cpu")
-    assert machine.threads_and_clock(argparse.Namespace(threads=2, clock="auto")) == (2, "wall")
+    monkeypatch.setattr(harness, "load", lambda: 0.1)
+    assert harness.threads_and_clock(asked)[1] == "wall"
+    monkeypatch.setattr(harness, "load", lambda: 5.0)
+    assert harness.threads_and_clock(asked) == (1, "cpu")
+    assert harness.threads_and_clock(argparse.Namespace(threads=2, clock="auto")) == (2, "wall")
+
+
+def options(*words):
+    return harness.options("").parse_args(words)
 
 
 def test_sections_run_in_an_order_that_feeds_growth():
-    names = [entry[0] for entry in everything.commands(False, [], [], None)]
-    assert names.index("make_owt2") < names.index("data") < names.index("growth")
-    assert [entry[0] for entry in everything.commands(False, [], ["data"], None)] == ["make_owt2", "data"]
-    quick = [entry for entry in everything.commands(True, [], [], None) if entry[0] != "make_owt2"]
-    assert all("--quick" in entry for entry in quick)
-    assert {entry[0] for entry in quick} == {*report.SECTIONS} - {"duplicates"}  # millions of documents take minutes
-    assert {*names} - {"make_owt2", "coverage"} == {*report.SECTIONS}
+    every = options("--threads", "1", "--clock", "cpu")
+    names = [entry[0] for entry in everything.commands(argparse.Namespace(**vars(every), only=[]))]
+    assert names == list(report.SECTIONS)
+    assert names.index("data") < names.index("growth")
+    some = argparse.Namespace(**vars(options("--quick", "--no-peers", "--results", "results/x")), only=["step", "data"])
+    found = everything.commands(some)
+    assert [entry[0] for entry in found] == ["step", "data"]
+    for _, *arguments in found:
+        given = options(*arguments)
+        assert (given.quick, given.peers, str(given.results)) == (True, False, "results/x")
 
 
-def test_a_finished_run_is_told_by_stage(tmp_path):
+def test_a_finished_run_is_summed_by_stage(tmp_path):
     for name, seconds in (("train/a", 30.0), ("train/b", 10.0), ("fit", 10.0)):
         path = tmp_path / "benchmarks" / f"{name}.tsv"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"s\th:m:s\tmax_rss\tcpu_time\n{seconds}\t0:00:10\t100.0\t-\n")
-    rows = whole.by("stage", whole.jobs(tmp_path))
+    rows = workflow.by("stage", workflow.jobs(tmp_path))
     assert [(row[0], row[1], row[3]["value"]) for row in rows] == [("training", 2, 0.8), ("analysis", 1, 0.2)]
     assert json.dumps(rows)
 
 
-def test_a_run_that_is_not_finished_is_not_told(tmp_path):
+def test_an_unfinished_run_is_not_summed(tmp_path):
     (tmp_path / "sotu" / "benchmarks").mkdir(parents=True)
-    found = whole.tables(whole.newest(tmp_path), argparse.Namespace(clock="wall"))
+    found = workflow.run_tables(workflow.newest(tmp_path), argparse.Namespace(clock="wall"))
     assert not found[0]["rows"]
     assert "no finished run of experiment sotu" in found[0]["notes"][0]
-    assert whole.left(found) == "unknown until there is a finished run."
+    assert workflow.remaining(found).startswith("unknown until there is a finished run.")
 
 
 @pytest.mark.parametrize(
@@ -285,8 +303,8 @@ def test_a_run_that_is_not_finished_is_not_told(tmp_path):
         ("aten::addmm", "products"),
         ("aten::native_layer_norm", "norms and gelu"),
         ("aten::linalg_vector_norm", "Adam, clipping"),
-        ("aten::copy_", costs.REST),
+        ("aten::copy_", training.REST),
     ],
 )
 def test_operations_of_a_step_are_put_into_parts(operation, part):
-    assert costs.part_of(operation) == part
+    assert training.part_of(operation) == part

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import zstandard
 
-from benchmarks.make_owt2 import make, rare_word
+from benchmarks.owt2 import make, rare_word
 from lmu_scaling.tokens.tokenizer import Tokenizer
 
 

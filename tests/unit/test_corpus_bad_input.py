@@ -14,12 +14,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lmu_scaling.corpus import documents, members, sources
-from lmu_scaling.corpus.parts import filter_part
-from lmu_scaling.corpus.sources import fetch
 from lmu_scaling.errors import CorpusError, TokensError
 from lmu_scaling.runtime import read_json
 from lmu_scaling.tokens import tokenizer
-from tests.corpus_helpers import CATALOG, corpus_settings, json_lines, run_stages, token_settings, words, write_tar, zst
+from tests.corpus_helpers import (
+    CATALOG,
+    corpus_settings,
+    encode_part,
+    fetch,
+    json_lines,
+    run_stages,
+    token_settings,
+    words,
+    write_tar,
+    zst,
+)
 
 GOOD = [words(i) for i in range(40)]
 ODD_LINES = {
@@ -48,7 +57,7 @@ def filtered(tmp_path, path, **changes):
     """The counts of a one-part corpus."""
     settings = corpus_settings(path=str(path), **changes)
     fetch_catalogued(settings, tmp_path)
-    filter_part(settings, token_settings(), tmp_path / "source.json", 0, tmp_path / "parts")
+    encode_part(settings, token_settings(), tmp_path / "source.json", 0, tmp_path / "parts")
     return read_json(tmp_path / "parts" / "00000.json")
 
 
@@ -262,7 +271,7 @@ def test_a_50_mb_document_is_a_document(tmp_path):
     path.write_bytes(zst(json_lines([GOOD[0], text])))
     settings = corpus_settings(path=str(path))
     fetch_catalogued(settings, tmp_path)
-    filter_part(settings, token_settings(engine="fastokens"), tmp_path / "source.json", 0, tmp_path / "parts")
+    encode_part(settings, token_settings(engine="fastokens"), tmp_path / "source.json", 0, tmp_path / "parts")
     counts = read_json(tmp_path / "parts" / "00000.json")
     assert counts["kept_documents"] == 2
     assert counts["kept_bytes"] == len(text) + len(GOOD[0])
@@ -283,7 +292,7 @@ def test_a_fast_engine_that_disagrees_on_this_corpus_is_refused_before_anything_
     real = tokenizer._FastEngine
     monkeypatch.setattr(tokenizer, "_FastEngine", lambda vocab: real(vocab // 2))
     with pytest.raises(TokensError, match="disagree on a sample of this corpus") as error:
-        filter_part(settings, token_settings(engine="fastokens"), tmp_path / "source.json", 0, tmp_path / "parts")
+        encode_part(settings, token_settings(engine="fastokens"), tmp_path / "source.json", 0, tmp_path / "parts")
     assert len(str(error.value).splitlines()) == 3
     nothing_half_written(tmp_path / "parts")
 
@@ -294,7 +303,7 @@ def test_too_many_bad_documents_stop_the_run_with_examples(tmp_path):
     with pytest.raises(CorpusError, match="more than the 1 % allowed") as error:
         run_stages(tmp_path, corpus_settings(path=str(path), max_bad_share=0.01))
     assert "record 41" in error.value.where
-    nothing_half_written(tmp_path / "tokens")
+    assert [path.name for path in (tmp_path / "tokens").iterdir()] == ["parts"]
     run_stages(tmp_path, corpus_settings(path=str(path), max_bad_share=0.1))
 
 
@@ -306,7 +315,7 @@ def test_a_lost_member_counts_by_its_bytes_even_if_it_is_one_item(tmp_path):
 
 
 def test_the_separator_spelled_out_in_a_text_is_not_a_separator(tmp_path):
-    from lmu_scaling.corpus.split import SPLITS
+    from lmu_scaling.tokens.split import SPLITS
     from lmu_scaling.tokens.store import TokenStore
 
     texts = [f"{text} <|endoftext|> {text}" for text in GOOD]
@@ -325,7 +334,7 @@ def test_a_file_that_was_cut_after_it_was_listed_is_counted(tmp_path, name):
     settings = corpus_settings(path=str(path))
     fetch_catalogued(settings, tmp_path)
     path.write_bytes(path.read_bytes()[:2000])
-    filter_part(settings, token_settings(), tmp_path / "source.json", 0, tmp_path / "parts")
+    encode_part(settings, token_settings(), tmp_path / "source.json", 0, tmp_path / "parts")
     assert read_json(tmp_path / "parts" / "00000.json")["bad"]["truncated"] == 1
 
 

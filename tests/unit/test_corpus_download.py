@@ -13,14 +13,14 @@ import pytest
 import yaml
 
 from lmu_scaling.corpus import download as module
-from lmu_scaling.corpus.download import Patience, download
+from lmu_scaling.corpus.download import RetryLimits, download
 from lmu_scaling.errors import DiskFull, DownloadError, ResultsError
 from lmu_scaling.runtime import read_json
 from tests.corpus_helpers import corpus_settings, json_lines, run_stages, words, write_tar, zst
 
 DATA = np.random.default_rng(0).bytes(3_000_000)
 SHA256 = hashlib.sha256(DATA).hexdigest()
-QUICK = Patience(attempts=3, pause=0.01, longest_pause=0.02, stall=0.5)
+QUICK = RetryLimits(attempts=3, pause=0.01, longest_pause=0.02, stall=0.5)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -184,9 +184,9 @@ def server():
         thread.join()
 
 
-def get(server, tmp_path, *behaviours, patience=QUICK):
+def get(server, tmp_path, *behaviours, limits=QUICK):
     target = tmp_path / "data" / "file.tar"
-    return download([server.url(b) for b in behaviours], target, len(DATA), SHA256, patience)
+    return download([server.url(b) for b in behaviours], target, len(DATA), SHA256, limits)
 
 
 def test_a_file_arrives_whole_and_is_not_fetched_twice(server, tmp_path):
@@ -261,14 +261,14 @@ def test_pauses_grow_and_stay_bounded(server, tmp_path, monkeypatch):
     pauses = []
     monkeypatch.setattr(time, "sleep", pauses.append)
     with pytest.raises(DownloadError):
-        get(server, tmp_path, "never_whole", patience=Patience(attempts=6, pause=1, longest_pause=5, stall=5))
+        get(server, tmp_path, "never_whole", limits=RetryLimits(attempts=6, pause=1, longest_pause=5, stall=5))
     assert pauses == [1, 2, 4, 5, 5]
 
 
 def test_no_connection_is_said_at_once_explained_and_soon_given_up(tmp_path, capsys):
-    patience = Patience(attempts=6, unreached=2, pause=0.01)
+    limits = RetryLimits(attempts=6, unreached=2, pause=0.01)
     with pytest.raises(DownloadError) as error:
-        download(["http://127.0.0.1:9/file.tar"], tmp_path / "file.tar", len(DATA), SHA256, patience)
+        download(["http://127.0.0.1:9/file.tar"], tmp_path / "file.tar", len(DATA), SHA256, limits)
     assert "9/file.tar: gave up after 2 attempts: Failed to establish a new connection: [Errno 111]" in error.value.what
     assert "127.0.0.1: Failed to establish a new connection" in capsys.readouterr().out
 
@@ -280,7 +280,7 @@ def test_a_server_that_was_reached_gets_all_attempts_though_it_refuses_later(ser
 
     monkeypatch.setattr(time, "sleep", close_at_the_first_pause)
     with pytest.raises(DownloadError, match=r"gave up after 4 attempts: .*Connection refused"):
-        get(server, tmp_path, "breaks", patience=Patience(attempts=4, unreached=1, pause=0.01, stall=5))
+        get(server, tmp_path, "breaks", limits=RetryLimits(attempts=4, unreached=1, pause=0.01, stall=5))
 
 
 def test_free_space_is_checked_before_the_first_byte(server, tmp_path, monkeypatch):
@@ -313,7 +313,7 @@ def test_a_catalogued_source_is_fetched_past_a_bad_mirror_and_becomes_shards(ser
     catalog = tmp_path / "datasets.yaml"
     catalog.write_text(yaml.safe_dump({"mine": entry}))
     shards = run_stages(tmp_path, corpus_settings(source="mine"), catalog=catalog)
-    splits = read_json(shards / "manifest.json")["splits"].values()
+    splits = read_json(shards / "index.json")["splits"].values()
     assert sum(split["documents"] for split in splits) == len(texts)
     assert (tmp_path / "data" / "mine" / "file.tar").read_bytes() == server.data
 

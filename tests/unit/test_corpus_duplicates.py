@@ -2,27 +2,28 @@
 
 import itertools
 import re
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lmu_scaling.corpus.duplicates import exact_duplicates, near_duplicates
-from lmu_scaling.corpus.minhash import MinHasher, bands_and_rows
+from lmu_scaling.corpus.filters.exact_duplicates import repeated
+from lmu_scaling.corpus.filters.near_duplicates import NearDuplicatesFilter
+from lmu_scaling.corpus.minhash import bands_and_rows
 from lmu_scaling.corpus.shingles import shingle_hashes
-from lmu_scaling.corpus.split import subsample
+from lmu_scaling.tokens.part_files import SignatureFiles
+from lmu_scaling.tokens.split import subsample
 from tests.corpus_helpers import words
 
-NEAR = SimpleNamespace(name="near_duplicates", threshold=0.8, permutations=128, shingle=3)
+NEAR = NearDuplicatesFilter(name="near_duplicates", threshold=0.8, permutations=128, shingle=3)
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=40))
 def test_exact_duplicates_are_all_but_the_first_of_each_hash(pairs):
     hashes = np.array(pairs, np.uint64).reshape(-1, 2)
     expected = [pair in pairs[:i] for i, pair in enumerate(pairs)]
-    assert exact_duplicates(hashes).tolist() == expected
+    assert repeated(hashes).tolist() == expected
 
 
 @pytest.mark.parametrize("threshold", [0.5, 0.7, 0.8, 0.9])
@@ -46,15 +47,13 @@ def with_changes(text, changes):
     return " ".join(out)
 
 
-def signature_files(tmp_path, texts, cuts):
-    """The parts' signature files of documents cut into parts at `cuts`."""
+def signed(tmp_path, texts, cuts):
+    """Signatures of documents cut into parts at `cuts`."""
     paths = []
     for i, (start, end) in enumerate(itertools.pairwise([0, *cuts, len(texts)])):
-        hasher = MinHasher(NEAR)
-        hasher.add(texts[start:end])
         paths.append(tmp_path / f"{i}.npz")
-        np.savez(paths[-1], **hasher.signatures())
-    return paths
+        np.savez(paths[-1], **NEAR.sign(texts[start:end]))
+    return SignatureFiles(paths)
 
 
 def test_close_copies_are_found_and_distant_ones_kept_whatever_the_parts(tmp_path):
@@ -66,7 +65,7 @@ def test_close_copies_are_found_and_distant_ones_kept_whatever_the_parts(tmp_pat
     assert all(jaccard(a, b, 3) < 0.5 for a, b in zip(originals[10:], far, strict=False))
     expected = [30 <= i < 40 for i in range(len(texts))]
     for cuts in ([], [25], [0, 1, 33, 50]):
-        found = near_duplicates(signature_files(tmp_path, texts, cuts), np.ones(len(texts), bool), NEAR)
+        found = NEAR.drops(signed(tmp_path, texts, cuts), np.ones(len(texts), bool))
         assert found.tolist() == expected
 
 
@@ -74,14 +73,14 @@ def test_of_a_chain_of_copies_only_the_first_stays(tmp_path):
     chain = [words(1, 200)]
     for _ in range(12):
         chain.append(chain[-1] + " more words")
-    found = near_duplicates(signature_files(tmp_path, chain, [4]), np.ones(len(chain), bool), NEAR)
+    found = NEAR.drops(signed(tmp_path, chain, [4]), np.ones(len(chain), bool))
     assert found.tolist() == [False] + [True] * 12
 
 
 def test_documents_dropped_before_neither_drop_nor_are_dropped_again(tmp_path):
     texts = [words(1, 200), words(1, 200) + " more", words(1, 200) + " more still"]
     candidates = np.array([False, True, True])
-    found = near_duplicates(signature_files(tmp_path, texts, []), candidates, NEAR)
+    found = NEAR.drops(signed(tmp_path, texts, []), candidates)
     assert found.tolist() == [False, False, True]
 
 
@@ -114,9 +113,7 @@ def test_signatures_estimate_jaccard_similarity():
     pairs = [(text, with_changes(text, n)) for text, n in zip(texts, (1, 3, 6, 10, 15, 25, 40, 80), strict=True)]
     errors = []
     for a, b in pairs:
-        hasher = MinHasher(NEAR)
-        hasher.add([a, b])
-        left, right = np.concatenate(list(hasher.signatures().values()), axis=1)
+        left, right = np.concatenate(list(NEAR.sign([a, b]).values()), axis=1)
         errors.append((left == right).mean() - jaccard(a, b, NEAR.shingle))
     assert np.abs(errors).max() < 0.15
     assert np.sqrt(np.mean(np.square(errors))) < 0.06

@@ -12,11 +12,20 @@ import pytest
 import yaml
 
 from lmu_scaling.corpus.members import Member, read_blocks, read_members, share
-from lmu_scaling.corpus.parts import filter_part
-from lmu_scaling.corpus.sources import fetch
 from lmu_scaling.errors import CorpusError, DownloadError
 from lmu_scaling.runtime import read_json, sha256_bytes
-from tests.corpus_helpers import CATALOG, corpus_settings, json_lines, run_stages, token_settings, words, write_tar, zst
+from tests.corpus_helpers import (
+    CATALOG,
+    corpus_settings,
+    encode_part,
+    fetch,
+    json_lines,
+    run_stages,
+    token_settings,
+    words,
+    write_tar,
+    zst,
+)
 
 TEXTS = [words(i) + " – naïve 日本" for i in range(30)]
 
@@ -222,7 +231,7 @@ def test_a_file_that_went_away_after_it_was_listed_is_named(tmp_path, name):
     fetch(settings, CATALOG, tmp_path / "data", tmp_path / "source.json")
     path.rename(tmp_path / "elsewhere")
     with pytest.raises(CorpusError, match="cannot be read: No such file") as error:
-        filter_part(settings, token_settings(), tmp_path / "source.json", 0, tmp_path / "parts")
+        encode_part(settings, token_settings(), tmp_path / "source.json", 0, tmp_path / "parts")
     assert name in error.value.where
     assert not list((tmp_path / "parts").iterdir())
 
@@ -279,7 +288,7 @@ def test_another_count_of_documents_than_the_catalogues_is_said(tmp_path):
     data = path.read_bytes()
     catalog = catalog_with(tmp_path, size=len(data), sha256=sha256_bytes(data), documents=50)
     shards = run_stages(tmp_path, corpus_settings(source="mine", path=str(path)), catalog=catalog)
-    warnings = read_json(shards / "manifest.json")["warnings"]
+    warnings = read_json(shards / "index.json")["warnings"]
     assert warnings[0] == "the source holds 40 documents, the catalogue says 50"
 
 

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lmu_scaling import verbs as table
+from lmu_scaling.analysis.claims import claim_modules
+from lmu_scaling.jobs import find
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVS = ("snakemake", "data", "train", "analysis")
@@ -36,16 +37,16 @@ def pins(env: str) -> dict[str, str]:
 
 
 def rules() -> list[tuple[str, str, str]]:
-    """(rule, environment, verb) of every rule that runs a verb."""
+    """(rule, environment, job) of every rule that runs a job."""
     found = []
     for path in sorted((ROOT / "workflow/rules").glob("*.smk")):
         for block in re.split(r"^(?=(?:use )?rule )", path.read_text(), flags=re.M)[1:]:
             name = re.match(r"rule (\w+):", block)
-            verb = re.search(r'python -m lmu_scaling(?:\.training\.launch \{resources\.gpu\})? ([a-z-]+)[ "]', block)
+            job = re.search(r'command\(\s*"([a-z-]+)"', block)
             env = re.search(r'conda:\n\s+f"\{ENVS\}/(\w+)\.yaml"', block)
-            if name and verb:
+            if name and job:
                 assert env, f"rule {name[1]} has no environment"
-                found.append((name[1], env[1], verb[1]))
+                found.append((name[1], env[1], job[1]))
     return found
 
 
@@ -72,7 +73,7 @@ def test_the_script_that_writes_the_pins_agrees() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------- content
-def test_every_rule_with_a_verb_was_found() -> None:
+def test_every_rule_with_a_job_was_found() -> None:
     names = {name for name, _, _ in rules()}
     declared = {
         name
@@ -82,20 +83,28 @@ def test_every_rule_with_a_verb_was_found() -> None:
     assert names == declared
 
 
-@pytest.mark.parametrize(("rule", "env", "verb"), rules(), ids=[rule for rule, _, _ in rules()])
-def test_a_rules_environment_holds_all_that_its_code_imports(rule: str, env: str, verb: str) -> None:
-    roots = ["lmu_scaling.cli", "lmu_scaling.manifests", "lmu_scaling.provenance", table.verb(verb).module]
+@pytest.mark.parametrize(("rule", "env", "job"), rules(), ids=[rule for rule, _, _ in rules()])
+def test_a_rules_environment_holds_all_that_its_code_imports(rule: str, env: str, job: str) -> None:
+    roots = ["lmu_scaling.cli", "lmu_scaling.manifests", "lmu_scaling.fingerprint", find(job).module]
     if rule in ("train", "evaluate", "complexity", "counts"):
         roots.append("lmu_scaling.training.launch")
-        roots += [f"lmu_scaling.models.{path.stem}" for path in (ROOT / "lmu_scaling/models").glob("*.py")]
+        roots += model_modules()
     if rule in ("figure", "paper_table"):
         kind = "figures" if rule == "figure" else "tables"
         roots += [f"lmu_scaling.paper.{kind}.{p.stem}" for p in (ROOT / "lmu_scaling/paper" / kind).glob("*.py")]
+    if rule == "claims":
+        roots += claim_modules()
     provided = closure(tuple(sorted(pins(env))))
-    measures = frozenset({"lmu_scaling.audit.rehearse"} if rule == "plan" else ())  # the rule `rehearsal` does
+    measures = frozenset({"lmu_scaling.planning.rehearsal"} if rule == "plan" else ())  # the rule `rehearsal` does
     for name in sorted(third_party(roots, without=measures) - OPTIONAL):
         found = {normal(owner) for owner in owners().get(name, [name])}
         assert found & provided, f"rule {rule} imports {name}, which is not in envs/{env}.yaml"
+
+
+def model_modules() -> list[str]:
+    """All of them: layers are imported by name."""
+    files = (ROOT / "lmu_scaling/models").rglob("*.py")
+    return [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in files]
 
 
 def third_party(roots: list[str], without: frozenset[str] = frozenset()) -> set[str]:
@@ -176,15 +185,15 @@ def test_an_environment_lists_nothing_that_no_rule_of_it_imports(env: str) -> No
         "train": set(),
         "analysis": {"jupyter", "ipykernel", "nbconvert", "pyarrow"},  # notebook and kernel; pandas needs the last
     }
-    verbs = {verb for _, own, verb in rules() if own == env}
-    roots = [table.verb(verb).module for verb in verbs] + ["lmu_scaling.cli", "lmu_scaling.manifests"]
+    jobs = {job for _, own, job in rules() if own == env}
+    roots = [find(job).module for job in jobs] + ["lmu_scaling.cli", "lmu_scaling.manifests"]
     if env == "train":
-        roots += [f"lmu_scaling.models.{path.stem}" for path in (ROOT / "lmu_scaling/models").glob("*.py")]
+        roots += model_modules()
     if env == "analysis":
         for kind in ("figures", "tables"):
             roots += [f"lmu_scaling.paper.{kind}.{p.stem}" for p in (ROOT / "lmu_scaling/paper" / kind).glob("*.py")]
     if env == "snakemake":
-        roots += ["lmu_scaling.config", "lmu_scaling.audit.resources", "lmu_scaling.experiment"]
+        roots += ["lmu_scaling.config", "lmu_scaling.planning.resources", "lmu_scaling.experiment"]
     used = {normal(owner) for name in third_party(roots) for owner in owners().get(name, [name])}
     spare = {normal(name) for name in pins(env)} - used - looked_up[env]
     assert not spare, f"envs/{env}.yaml lists {sorted(spare)}, which none of its rules imports"

@@ -35,7 +35,7 @@ def write_tokens(root, documents: dict[str, list[np.ndarray]]):
         shards.append({"file": f"{split}.bin", "split": split, "tokens": len(stream), "sha256": sha256_bytes(data)})
         splits[split] = {"bytes": 4 * len(stream), "documents": len(texts), "unigram_loss": 5.0}
     manifest = {"vocab": VOCAB, "eot": VOCAB - 1, "digest": "d1", "dtype": "uint16", "splits": splits, "shards": shards}
-    write_json(root / "manifest.json", manifest)
+    write_json(root / "index.json", manifest)
     return root
 
 
@@ -149,7 +149,7 @@ def test_evaluation_writes_what_the_contract_says(tokens, tmp_path):
     evaluate(
         tmp_path / "spec.json",
         tmp_path / "weights.safetensors",
-        tokens / "manifest.json",
+        tokens / "index.json",
         SimpleNamespace(max_sequences=None),
         **paths,
         device="cpu",
@@ -193,7 +193,7 @@ def test_a_diverged_model_gets_null_instead_of_a_loss(tokens, tmp_path):
     evaluate(
         tmp_path / "spec.json",
         tmp_path / "w.safetensors",
-        tokens / "manifest.json",
+        tokens / "index.json",
         SimpleNamespace(max_sequences=2),
         summary=tmp_path / "s.json",
         per_token=tmp_path / "p.parquet",

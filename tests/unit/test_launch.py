@@ -27,7 +27,7 @@ sys.stdin.read()
 
 
 class Other:
-    """Another job: a process that claims devices and holds them until it is told to end."""
+    """Another job: a process that claims devices and holds them until its input is closed."""
 
     def __init__(self, folder: Path, count: int, devices: list[str]) -> None:
         command = [sys.executable, "-c", HOLD, str(folder), str(count), *devices]
@@ -83,7 +83,7 @@ def test_a_killed_job_leaves_no_claim(tmp_path: Path) -> None:
 
 
 def test_a_job_that_needs_two_holds_none_while_only_one_is_free(tmp_path: Path) -> None:
-    """Otherwise two such jobs could wait for each other for ever."""
+    """Otherwise two such jobs could wait for each other forever."""
     with Other(tmp_path, 2, GPUS) as other:
         other.devices()
         assert launch.claim(GPUS, 2, tmp_path, wait=False) == []
@@ -121,13 +121,13 @@ def start(*argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_without_gpus_the_verb_runs_as_ever(tmp_path: Path) -> None:
+def test_without_gpus_the_job_runs_as_ever(tmp_path: Path) -> None:
     done = start("0", "schema", "--check")
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(
-    ("device", "seen"), [("auto", "error: this job asks for a GPU, but torch sees none"), ("cpu", "")]
+    ("device", "seen"), [("auto", "error: this job requests a GPU, but torch sees none"), ("cpu", "")]
 )
 def test_a_job_that_holds_a_gpu_computes_on_it_or_says_why_not(tmp_path: Path, device: str, seen: str) -> None:
     """A CPU-only torch on a GPU node would train for weeks and look busy. CUDA_VISIBLE_DEVICES is what SLURM sets."""
@@ -158,4 +158,4 @@ def test_two_gpus_mean_two_processes_and_one_manifest(tmp_path: Path) -> None:
     done = start("2", "train", *argv, CUDA_VISIBLE_DEVICES="", TMPDIR=str(tmp_path))
     assert done.returncode == 0, done.stderr[-3000:]
     assert read_json(tmp_path / "r")["machine"]["processes"] == 2
-    assert read_json(tmp_path / "m.json")["verb"] == "train"
+    assert read_json(tmp_path / "m.json")["job"] == "train"

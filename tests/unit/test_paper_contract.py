@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import pytest
 from matplotlib.text import Text
 
 from lmu_scaling.paper import inputs, render, style
-from tests.synthetic import Design, write_analysis
-from tests.unit import paper_results
+from tests.synthetic import FIGURE_SETTINGS, Design, write_experiment
 
 pytestmark = pytest.mark.slow
 
@@ -26,18 +24,14 @@ DESIGNS = {
 def results(request, tmp_path_factory):
     torch = pytest.importorskip("torch")
     torch.set_num_threads(1)
-    root = tmp_path_factory.mktemp("results")
-    write_analysis(root, Design(**DESIGNS[request.param], budgets={"transformer": (2.0,)}, sequences=40))
-    other = paper_results.write(tmp_path_factory.mktemp("other"), widths=(16,), seeds=(0,))
-    shutil.copy(other / "config.json", root)
-    shutil.copytree(other / "corpus", root / "corpus")
-    return root
+    design = Design(**DESIGNS[request.param], budgets={"transformer": (2.0,)}, sequences=40)
+    return write_experiment(tmp_path_factory.mktemp("results"), design)
 
 
 @pytest.mark.parametrize("name", inputs.modules("figure"))
 def test_every_figure_draws_what_analysis_writes(results, name):
     with style.context():
-        figure, caption = render.draw(name, results, style.Look.of(paper_results.SETTINGS))
+        figure, caption = render.draw(name, results, style.Look(**FIGURE_SETTINGS))
     assert "nan" not in caption
     assert not any("nan" in text.get_text() for text in figure.findobj(Text))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from lmu_scaling.paper import inputs
 from lmu_scaling.paper.page import Page
 from lmu_scaling.paper.report import _outputs
-from tests.unit import paper_results
+from tests.synthetic import Design, write_experiment
 
 EVIL = "<img src=x onerror='alert(1)'>\"&"
 NAMES = {"id", "verdict", "source", "name", "figures", "tables", "evidence"}  # looked up, so they must stay as they are
@@ -29,9 +30,15 @@ def poisoned(value: Any, key: str = "") -> Any:
     return value
 
 
+@pytest.fixture(scope="module")
+def experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    design = Design(widths=(16, 32), budgets={"transformer": (2.0,)})
+    return write_experiment(tmp_path_factory.mktemp("results"), design, draws=50)
+
+
 @pytest.fixture
-def page(tmp_path: Path) -> Page:
-    results = paper_results.write(tmp_path / "results", widths=(16, 32), seeds=(0, 1), multiples=(2.0,))
+def page(experiment: Path, tmp_path: Path) -> Page:
+    results = shutil.copytree(experiment, tmp_path / "results")
     for name in ("config.json", "analysis/claims.json"):
         content = json.loads((results / name).read_text())
         (results / name).write_text(json.dumps(poisoned(content)))
@@ -40,7 +47,7 @@ def page(tmp_path: Path) -> Page:
     config["experiment"] = f"e {EVIL}"
     config.setdefault("paper", {})["looks"] = {"lmu": look}
     (results / "config.json").write_text(json.dumps(config))
-    manifest = {"verb": EVIL, "code": EVIL, "environment": {"cpu": EVIL, "packages": {"torch": EVIL}}}
+    manifest = {"job": EVIL, "code": EVIL, "environment": {"cpu": EVIL, "packages": {"torch": EVIL}}}
     (results / "analysis/x.manifest.json").write_text(json.dumps(manifest))
     figures = tmp_path / "figures"
     figures.mkdir()

@@ -8,7 +8,6 @@ import math
 import re
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -17,29 +16,30 @@ from hypothesis import strategies as st
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Text
+from pydantic import TypeAdapter
 
 from lmu_scaling.analysis.complexity import RESOLUTION
 from lmu_scaling.errors import ResultsError
 from lmu_scaling.paper import inputs, render, style
-from lmu_scaling.paper.axes import label_clear, log_axis
+from lmu_scaling.paper.axes import label_free_spot, log_axis
 from lmu_scaling.paper.figures import loss_vs_compute
-from tests.unit import paper_results
+from tests.synthetic import FIGURE_SETTINGS, PAPER_SCALE, SMALL_SCALE, Design, write_experiment
 
 FIGURES = inputs.modules("figure")
 CASES = {
-    "embedded": paper_results.SMALL,
-    "paper": paper_results.PAPER,
-    "one_size": {"widths": (32,)},
-    "one_seed": {"widths": (16, 32), "seeds": (0,)},
-    "no_attention": {"variants": ("lmu", "transformer", "lstm"), "multiples": ()},
-    "no_transformer": {"variants": ("lmu", "lmu_attention"), "multiples": ()},
-    "baselines_only": {"variants": ("transformer", "lstm"), "widths": (16, 32)},
+    "embedded": SMALL_SCALE,
+    "paper": PAPER_SCALE,
+    "one_size": Design(widths=(32,)),
+    "one_seed": Design(widths=(16, 32), seeds=(0,)),
+    "no_attention": Design(variants=("lmu", "transformer", "lstm"), budgets={}),
+    "no_transformer": Design(variants=("lmu", "lmu_attention"), budgets={}),
+    "baselines_only": Design(variants=("transformer", "lstm"), widths=(16, 32)),
 }
 
 
 @pytest.fixture(scope="module")
 def experiments(tmp_path_factory):
-    return {name: paper_results.write(tmp_path_factory.mktemp(name), **case) for name, case in CASES.items()}
+    return {name: write_experiment(tmp_path_factory.mktemp(name), case, draws=50) for name, case in CASES.items()}
 
 
 def texts(figure):
@@ -75,8 +75,8 @@ DRAWN = [
 @pytest.mark.parametrize(("name", "case", "columns"), DRAWN)
 def test_nothing_is_clipped_hidden_or_empty(experiments, name, case, columns):
     with style.context():
-        figure, caption = render.draw(name, experiments[case], style.Look.of(paper_results.SETTINGS, columns))
-        style.settle(figure)
+        figure, caption = render.draw(name, experiments[case], style.Look(**FIGURE_SETTINGS, columns=columns))
+        style.fix_layout(figure)
         figure.draw_without_rendering()
         boxes = [(text.get_text(), text.get_window_extent()) for text in texts(figure)]
         width, height = figure.get_size_inches() * figure.dpi
@@ -117,7 +117,7 @@ def test_a_label_keeps_clear_of_what_is_drawn():
         axes = Figure(layout="constrained").subplots()
         axes.plot([0.5, 0.6], [0.5, 0.53], linestyle="none", marker="o")  # the second one where a label would be
         axes.set(xlim=(0, 1), ylim=(0, 1))
-        label_clear(axes, [(0.5, 0.5)], "a label", "black")
+        label_free_spot(axes, [(0.5, 0.5)], "a label", "black")
     (text,) = axes.texts
     box = text.get_window_extent()
     assert not any(box.contains(*axes.transData.transform(point)) for point in ((0.5, 0.5), (0.6, 0.53)))
@@ -133,7 +133,7 @@ def test_a_narrow_logarithmic_axis_has_more_than_one_tick():
 
 def test_the_caption_of_slopes_says_what_counts_as_no_growth(experiments):
     with style.context():
-        _, caption = render.draw("complexity", experiments["embedded"], style.Look.of(paper_results.SETTINGS))
+        _, caption = render.draw("complexity", experiments["embedded"], style.Look(**FIGURE_SETTINGS))
     note = render.rows("table1", experiments["embedded"], style.Look()).note
     assert all(f"memory below {RESOLUTION // 1024} KiB" in text for text in (caption, note))
 
@@ -161,7 +161,7 @@ def test_captions_say_that_the_printed_laws_belong_to_another_corpus(experiments
 
 
 def test_a_law_that_could_not_be_fitted_is_said_and_its_runs_are_still_labelled(tmp_path):
-    results = paper_results.write(tmp_path, widths=(16, 32), seeds=(0,), multiples=())
+    results = write_experiment(tmp_path, Design(widths=(16, 32), seeds=(0,), budgets={}), draws=50)
     path = results / "analysis" / "curves.csv"
     curves = pd.read_csv(path)
     curves.loc[curves["name"] == "transformer", ["loss", "low", "high"]] = math.nan
@@ -176,7 +176,7 @@ def test_a_missing_result_and_a_missing_column_are_explained(tmp_path):
     with style.context():
         with pytest.raises(ResultsError, match="needs results that are not there"):
             render.draw("loss_vs_N", tmp_path, style.Look())
-        paper_results.write(tmp_path, widths=(16,), seeds=(0,))
+        write_experiment(tmp_path, Design(widths=(16,), seeds=(0,)), draws=50)
         (tmp_path / "analysis" / "runs.csv").write_text("variant,size\nlmu,6k\n")
         with pytest.raises(ResultsError, match="columns are missing: multiple"):
             render.draw("loss_vs_N", tmp_path, style.Look())
@@ -184,7 +184,7 @@ def test_a_missing_result_and_a_missing_column_are_explained(tmp_path):
 
 def digests(name, results, out):
     files = {kind: out / f"{name}.{kind}" for kind in ("pdf", "svg", "png")}
-    render.figure(name, results, paper_results.SETTINGS, **files, caption=out / f"{name}.caption.rst")
+    render.figure(name, results, style.Look(**FIGURE_SETTINGS), **files, caption=out / f"{name}.caption.rst")
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(out.iterdir())}
 
 
@@ -195,9 +195,9 @@ def test_two_renderings_in_two_processes_are_byte_identical(experiments, tmp_pat
         (tmp_path / "here").mkdir(exist_ok=True)
         here = digests(name, experiments["embedded"], tmp_path / "here")
     code = (
-        "import sys; from pathlib import Path; from types import SimpleNamespace\n"
-        "from lmu_scaling.paper import render\n"
-        f"settings = SimpleNamespace(**{vars(paper_results.SETTINGS)!r})\n"
+        "import sys; from pathlib import Path\n"
+        "from lmu_scaling.paper import render, style\n"
+        f"settings = style.Look(**{FIGURE_SETTINGS!r})\n"
         f"out = Path({str(tmp_path / 'there')!r}); out.mkdir()\n"
         f"for name in {names!r}:\n"
         "    files = {kind: out / f'{name}.{kind}' for kind in ('pdf', 'svg', 'png')}\n"
@@ -227,7 +227,7 @@ def lightness(colour):
 
 
 def test_variants_differ_in_grey_and_in_marker():
-    marks = list(style.DEFAULTS.values())
+    marks = [style.default_mark(variant) for variant in style.MARKS]
     for a, b in itertools.combinations(marks, 2):
         assert abs(lightness(a.colour) - lightness(b.colour)) >= 15, (a.label, b.label)
         assert a.marker != b.marker
@@ -247,14 +247,14 @@ def test_variants_stay_apart_for_the_colour_blind(kind):
         mixed = [max(0.0, sum(w * c for w, c in zip(row, linear, strict=True))) for row in DICHROMATS[kind]]
         return [c ** (1 / 2.2) for c in mixed]
 
-    for a, b in itertools.combinations(style.DEFAULTS.values(), 2):
+    for a, b in itertools.combinations([style.default_mark(variant) for variant in style.MARKS], 2):
         distance = sum((x - y) ** 2 for x, y in zip(seen(a.colour), seen(b.colour), strict=True)) ** 0.5
         assert distance > 0.2, (a.label, b.label)
 
 
 def test_looks_of_the_configuration_win_and_unknown_variants_get_a_stable_one():
-    settings = SimpleNamespace(looks={"lmu": {"label": "Memory", "colour": "#123456", "marker": "x"}}, experiment="e")
-    look = style.Look.of(settings)
+    given = {"experiment": "e", "marks": {"lmu": {"label": "Memory", "colour": "#123456", "marker": "x"}}}
+    look = TypeAdapter(style.Look).validate_python(given)  # as the command line does
     assert look.mark("lmu") == style.Mark("Memory", "#123456", "x")
     assert look.mark("new_model") == style.Look().mark("new_model")
     assert look.label("new_model") == "new model"

@@ -35,7 +35,7 @@ def test_an_unknown_name_is_explained_with_the_nearest_one():
     assert "paper.figures" in str(error.value)
 
 
-def test_a_verb_that_is_given_an_unknown_name_explains_it_too(tmp_path):
+def test_a_job_that_is_given_an_unknown_name_explains_it_too(tmp_path):
     for make, name, nearest in ((render.draw, "loss_vs_M", "loss_vs_N"), (render.rows, "tabel1", "table1")):
         with pytest.raises(ConfigError, match=f"did you mean {nearest!r}"):
             make(name, tmp_path, style.Look())

@@ -11,11 +11,12 @@ import nbformat
 import pytest
 
 from lmu_scaling.errors import ResultsError
-from lmu_scaling.paper import inputs, render
+from lmu_scaling.paper import inputs, render, style
 from lmu_scaling.paper import page as page_module
 from lmu_scaling.paper.report import report
 from tests.needs import needs
-from tests.unit import browser, paper_results
+from tests.synthetic import FIGURE_SETTINGS, Design, write_experiment
+from tests.unit import browser
 
 NOTEBOOK = Path(__file__).resolve().parents[2] / "workflow" / "notebooks" / "replication.ipynb"
 pytestmark = pytest.mark.slow
@@ -23,13 +24,17 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    results = paper_results.write(tmp_path_factory.mktemp("results"), widths=(16, 32), seeds=(0, 1), multiples=(2.0,))
+    design = Design(widths=(16, 32), budgets={"transformer": (2.0,)})
+    results = write_experiment(tmp_path_factory.mktemp("results"), design, draws=50)
+    claims = json.loads((results / "analysis/claims.json").read_text())
+    claims[0]["claim"] += " & <b>so</b> on"
+    (results / "analysis/claims.json").write_text(json.dumps(claims))
     figures = tmp_path_factory.mktemp("figures")
     for name in inputs.modules("figure"):
         files = {kind: figures / f"{name}.{kind}" for kind in ("pdf", "svg", "png")}
-        render.figure(name, results, paper_results.SETTINGS, **files, caption=figures / f"{name}.caption.rst")
+        render.figure(name, results, style.Look(**FIGURE_SETTINGS), **files, caption=figures / f"{name}.caption.rst")
     out = tmp_path_factory.mktemp("report") / "report.html"
-    report(NOTEBOOK, results, figures, out)
+    report(results, figures, out)
     return results, figures, out
 
 
@@ -84,7 +89,7 @@ def test_ids_are_unique_and_internal_links_have_targets(page):
 
 def test_two_reports_are_byte_identical(made, tmp_path):
     results, figures, out = made
-    report(NOTEBOOK, results, figures, tmp_path / "again.html")
+    report(results, figures, tmp_path / "again.html")
     assert (tmp_path / "again.html").read_bytes() == out.read_bytes()
 
 
@@ -96,7 +101,7 @@ def test_no_machine_path_is_written(made, page):
 
 def test_a_failing_cell_is_explained(tmp_path):
     with pytest.raises(ResultsError, match="a result is missing") as error:
-        report(NOTEBOOK, tmp_path / "nothing", tmp_path, tmp_path / "report.html")
+        report(tmp_path / "nothing", tmp_path, tmp_path / "report.html")
     assert "a cell of the notebook failed" in str(error.value)
     assert not (tmp_path / "report.html").exists()
 

@@ -13,23 +13,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lmu_scaling.paper import decisions, inputs, render, style, tabulate
+from lmu_scaling.paper import decisions, docs, inputs, render, style, tabulate
 from lmu_scaling.sections import Config
 from tests.needs import needs
-from tests.unit import paper_results
+from tests.synthetic import FIGURE_SETTINGS, SMALL_SCALE, Design, write_experiment
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TABLES = inputs.modules("table")
-CASES = {"embedded": paper_results.SMALL, "one_size": {"widths": (32,), "seeds": (0,)}}
+CASES = {"embedded": SMALL_SCALE, "one_size": Design(widths=(32,), seeds=(0,))}
 
 
 @pytest.fixture(scope="module", params=CASES)
 def written(request, tmp_path_factory):
-    results = paper_results.write(tmp_path_factory.mktemp("results"), **CASES[request.param])
+    results = write_experiment(tmp_path_factory.mktemp("results"), CASES[request.param], draws=50)
     out = tmp_path_factory.mktemp("tables")
     for name in TABLES:
         files = {kind: out / f"{name}.{kind}" for kind in ("tex", "csv", "md")}
-        render.table(name, results, paper_results.SETTINGS, **files)
+        render.paper_table(name, results, style.Look(**FIGURE_SETTINGS), **files)
     return out
 
 
@@ -107,10 +107,9 @@ def test_numbers_read_as_in_a_paper(value, text):
 
 
 # ------------------------------------------------------------------------------------------------------- deviations
-def test_the_document_of_deviations_is_in_step_with_the_list():
-    assert (REPOSITORY / "docs" / "deviations.md").read_text("utf-8") == decisions.document(), (
-        "run: python -m lmu_scaling.paper.decisions"
-    )
+@pytest.mark.parametrize("name", docs.pages())
+def test_a_generated_page_is_in_step_with_the_code(name):
+    assert (docs.DOCS / name).read_text("utf-8") == docs.pages()[name], f"run: {docs.COMMAND}"
 
 
 ALL = [decision for section in decisions.SECTIONS.values() for decision in section]
@@ -144,7 +143,7 @@ def test_a_decision_is_plain_words():
 
 
 def test_the_table_of_deviations_shows_the_configured_value(tmp_path):
-    results = paper_results.write(tmp_path, widths=(16,), seeds=(0,))
+    results = write_experiment(tmp_path, Design(widths=(16,), seeds=(0,)), draws=50)
     shown = {row[0]: row[-1] for row in render.rows("deviations", results, style.Look()).rows}
     assert shown["Window θ"] == "4.0"
     assert shown["Seeds"] == "0"

@@ -1,4 +1,4 @@
-"""The plan: against hand calculations, and refusing what cannot fit."""
+"""The plan agrees with hand calculations, and the disk check refuses what does not fit."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from lmu_scaling import experiment
-from lmu_scaling.audit import estimate, plan
 from lmu_scaling.config import load
 from lmu_scaling.errors import DiskFull
+from lmu_scaling.paths import REPOSITORY
+from lmu_scaling.planning import cost_model, disk
+from lmu_scaling.planning.plan import Planner
 from lmu_scaling.runtime import write_json
 from lmu_scaling.sections import Config
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 PRESETS = REPOSITORY / "workflow" / "presets"
 
 
@@ -33,7 +34,7 @@ def test_tokens_of_the_paper_preset_are_those_of_a_hand_count(paper: Config, tmp
     """4 variants x 6 sizes x 3 seeds x 13.1072e9, and the transformer at 2, 5 and 10 times as many (docs/plan.md)."""
     budget = 25_000 * 512 * 1024
     by_hand = 4 * 6 * 3 * budget + 6 * 3 * (2 + 5 + 10) * budget
-    assert plan.make(paper, tmp_path)["tokens"] == by_hand
+    assert Planner(paper, tmp_path).record()["tokens"] == by_hand
 
 
 def test_flops_of_the_paper_preset_are_within_1_5_of_a_hand_calculation(paper: Config, tmp_path: Path) -> None:
@@ -42,32 +43,34 @@ def test_flops_of_the_paper_preset_are_within_1_5_of_a_hand_calculation(paper: C
     per_token = sum(6 * (24 * d**2 + 50_257 * d) for d in (48, 64, 92, 120, 144, 204))
     by_hand = 3 * budget * per_token * (4 + 2 + 5 + 10)
     assert by_hand == pytest.approx(1.78e20, rel=0.01)
-    ratio = plan.make(paper, tmp_path)["flops"] / by_hand
+    ratio = Planner(paper, tmp_path).record()["flops"] / by_hand
     assert 1 / 1.5 < ratio < 1.5
 
 
 def test_hours_follow_from_flops_and_the_stated_utilisation(paper: Config) -> None:
     spec = experiment.spec_of(paper, experiment.runs(paper)[0])
     device = paper.plan.accelerators[0]
-    cost = estimate.training_cost(spec)
-    assert cost.seconds(device) - estimate.START_SECONDS == pytest.approx(
+    cost = cost_model.training_cost(spec)
+    assert cost.seconds(device) - cost_model.TRAIN_START_SECONDS == pytest.approx(
         cost.flops / (device.tflops * 1e12 * device.utilisation)
     )
-    assert cost.seconds(device, tokens_per_second=1000.0) - estimate.START_SECONDS == pytest.approx(cost.tokens / 1000)
+    assert cost.seconds(device, tokens_per_second=1000.0) - cost_model.TRAIN_START_SECONDS == pytest.approx(
+        cost.tokens / 1000
+    )
 
 
-def test_a_job_asks_for_a_gpu_only_where_the_first_device_is_one(paper: Config, smoke: Config) -> None:
+def test_a_job_reserves_a_gpu_only_if_the_first_accelerator_is_one(paper: Config, smoke: Config) -> None:
     for config, gpus in ((paper, 1), (smoke, 0)):
-        spec = experiment.spec_of(config, experiment.runs(config)[0])
-        resources = estimate.training_resources(spec, config.plan.accelerators[0])
+        cost = cost_model.training_cost(experiment.spec_of(config, experiment.runs(config)[0]))
+        resources = cost_model.training_resources(cost, config.plan.accelerators[0])
         assert resources["gpu"] == gpus
-        assert resources["runtime"] >= estimate.LEAST_MINUTES
-        assert resources["mem_mb"] >= estimate.PROCESS_MB
+        assert resources["runtime"] >= cost_model.LEAST_MINUTES
+        assert resources["mem_mb"] >= cost_model.PROCESS_MB
 
 
 def test_the_micro_batch_fits_into_the_memory_it_was_chosen_for(paper: Config) -> None:
     for run in experiment.runs(paper)[::7]:
-        cost = estimate.training_cost(experiment.spec_of(paper, run))
+        cost = cost_model.training_cost(experiment.spec_of(paper, run))
         for memory in (1e9, 8e9, 40e9, 1e15):
             size = cost.micro_batch(memory)
             assert size == 0 or cost.memory_bytes(size) <= memory
@@ -76,10 +79,10 @@ def test_the_micro_batch_fits_into_the_memory_it_was_chosen_for(paper: Config) -
 
 def test_a_plan_says_what_is_done_already(smoke: Config, tmp_path: Path) -> None:
     runs = experiment.runs(smoke)
-    before = plan.make(smoke, tmp_path)
+    before = Planner(smoke, tmp_path).record()
     for run in runs[:3]:
         write_json(tmp_path / "smoke" / "training" / run.name / "result.json", {})
-    after = plan.make(smoke, tmp_path)
+    after = Planner(smoke, tmp_path).record()
     row = next(row for row in after["rows"] if row["rule"] == "train")
     assert (row["jobs"], row["done"]) == (len(runs), 3)
     assert after["remaining_seconds"] < before["remaining_seconds"]
@@ -87,40 +90,40 @@ def test_a_plan_says_what_is_done_already(smoke: Config, tmp_path: Path) -> None
 
 
 def test_hours_to_do_are_all_hours_before_a_run_and_none_after_it(smoke: Config, tmp_path: Path) -> None:
-    device = plan.make(smoke, tmp_path)["accelerators"][0]
+    device = Planner(smoke, tmp_path).record()["accelerators"][0]
     assert device["remaining_hours"] == pytest.approx(device["hours"])
     for run in (*experiment.runs(smoke), *experiment.sweeps(smoke)):
         write_json(tmp_path / "smoke" / "training" / run.name / "result.json", {})
-    trained = plan.make(smoke, tmp_path)["accelerators"][0]
+    trained = Planner(smoke, tmp_path).record()["accelerators"][0]
     assert 0 < trained["remaining_hours"] < device["remaining_hours"], "the evaluations"
     for run in experiment.runs(smoke):
         write_json(tmp_path / "smoke" / "evaluation" / run.name / "summary.json", {})
-    assert plan.make(smoke, tmp_path)["accelerators"][0]["remaining_hours"] == 0
+    assert Planner(smoke, tmp_path).record()["accelerators"][0]["remaining_hours"] == 0
 
 
 def test_jobs_of_the_plan_are_the_jobs_of_the_workflow(smoke: Config, tmp_path: Path) -> None:
-    rows = {row["rule"]: row["jobs"] for row in plan.make(smoke, tmp_path)["rows"]}
+    rows = {row["rule"]: row["jobs"] for row in Planner(smoke, tmp_path).record()["rows"]}
     assert rows["train"] == rows["evaluate"] == 4 * 2 * 2 + 1
     assert rows["train (sweep)"] == 4 * 2 * 2
     assert rows["specify"] == rows["train"] + rows["train (sweep)"]
-    assert rows["filter"] == rows["tokenise"] == smoke.corpus.parts
+    assert rows["encode"] == rows["shard"] == smoke.corpus.parts
 
 
 def test_a_disk_that_is_too_small_stops_the_run_before_it_starts(
     paper: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan, "free_bytes", lambda folder: 50 * 10**9)
+    monkeypatch.setattr(disk, "free_bytes", lambda folder: 50 * 10**9)
     with pytest.raises(DiskFull) as refused:
-        plan.refuse_small_disk(paper, tmp_path / "results", tmp_path / "data")
+        disk.check_disk_space(paper, tmp_path / "results", tmp_path / "data")
     assert "50 GB are free" in str(refused.value)
-    monkeypatch.setattr(plan, "free_bytes", lambda folder: 10**12)
-    plan.refuse_small_disk(paper, tmp_path / "results", tmp_path / "data")
+    monkeypatch.setattr(disk, "free_bytes", lambda folder: 10**12)
+    disk.check_disk_space(paper, tmp_path / "results", tmp_path / "data")
 
 
 def test_disk_of_the_paper_preset_is_within_1_5_of_a_hand_calculation(paper: Config) -> None:
     """Kept: 8e9 tokens x 2 bytes. At the peak also 15e9 tokens x 2 bytes and 17.1M x 536 bytes of signatures."""
-    data = estimate.corpus(paper, REPOSITORY / "workflow/catalog/datasets.yaml")
-    space = estimate.disk(paper, data)
+    data = cost_model.corpus_size(paper)
+    space = disk.disk_space(paper, data)
     assert 1 / 1.5 < space.kept / 16e9 < 1.5
     assert 1 / 1.5 < space.peak / (16e9 + 30e9 + 17.1e6 * 536) < 1.5
     assert space.download == 29_344_276_480
@@ -134,27 +137,28 @@ def test_compressed_files_of_your_own_hold_more_text_than_bytes(smoke: Config, t
         own = smoke.model_copy(
             update={"corpus": smoke.corpus.model_copy(update={"source": "local", "path": str(tmp_path / name)})}
         )
-        texts[name] = estimate.corpus(own, REPOSITORY / "workflow/catalog/datasets.yaml").text_bytes
+        texts[name] = cost_model.corpus_size(own).text_bytes
     assert texts.pop("a.jsonl") == 1000
     assert all(2000 < text < 3000 for text in texts.values())
 
 
-def test_counted_tokens_replace_estimated_ones(smoke: Config) -> None:
-    manifest = {"splits": {"train": {"tokens": 900}, "validation": {"tokens": 50}, "test": {"tokens": 50}}}
-    data = estimate.corpus(smoke, REPOSITORY / "workflow/catalog/datasets.yaml", manifest)
+def test_counted_tokens_replace_estimated_ones(smoke: Config, tmp_path: Path) -> None:
+    splits = {"train": {"tokens": 900}, "validation": {"tokens": 50}, "test": {"tokens": 50}}
+    write_json(tmp_path / "manifest.json", {"splits": splits})
+    data = cost_model.corpus_size(smoke, tmp_path / "manifest.json")
     assert data.known
     assert data.kept_tokens == 1000
 
 
 def test_planning_needs_neither_torch_nor_pandas() -> None:
     """The workflow imports it at every start."""
-    check = "import sys, lmu_scaling.audit.plan; sys.exit(bool({'torch', 'pandas', 'pyarrow'} & set(sys.modules)))"
+    check = "import sys, lmu_scaling.planning.plan; sys.exit(bool({'torch', 'pandas', 'pyarrow'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", check], cwd=REPOSITORY, check=False).returncode == 0
 
 
 def test_a_rehearsal_measures_every_model(smoke: Config) -> None:
-    from lmu_scaling.audit.rehearse import throughput
+    from lmu_scaling.planning.rehearsal import measure_throughput
 
-    speeds = throughput(smoke)
+    speeds = measure_throughput(smoke)
     assert set(speeds) == {f"{v}-{s.name}" for v in smoke.models.variants for s in smoke.models.sizes}
     assert all(speed > 0 for speed in speeds.values())

@@ -69,11 +69,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from lmu_scaling.errors import DiskFull
 from lmu_scaling.training.lock import exclusive
-from lmu_scaling.training.watch import Watch
+from lmu_scaling.training.monitor import Monitor
 
 disk, part = Path(sys.argv[1]), sys.argv[2]
 row = {"step": 1, "loss": 5.0, "validation_loss": None}
-run = SimpleNamespace(rules={"batch": 1}, context=1, step=1, seconds=1.0, waited=0.0, history=[row])
+run = SimpleNamespace(tokens_per_step=1, step=1, seconds=1.0, waited=0.0, history=[row])
 
 def fill():
     try:
@@ -87,14 +87,14 @@ try:
         with exclusive(disk / "lock"):
             pass
     else:
-        watch = Watch(disk, "run", 1, 1.0, 1.0, True)
-        watch.board = None
+        monitor = Monitor(disk, "run", 1, 1.0, 1.0, True)
+        monitor.board = None
         fill()
         if part == "live log":
-            watch.advance(run)
+            monitor.advance(run)
         else:
-            watch.live.write("not yet on the disk")
-            watch.close()
+            monitor.live.write("not yet on the disk")
+            monitor.close()
 except DiskFull as error:
     print(error.exit_code, flush=True)
     os._exit(0)  # at once: what the interpreter does on leaving is not the question

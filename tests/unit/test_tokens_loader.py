@@ -29,7 +29,7 @@ def make_store(folder, shards):
         facts.append(fact | {"sha256": hashlib.sha256(ids.tobytes()).hexdigest()})
     totals = {key: sum(fact[key] for fact in facts) for key in ("tokens", "documents", "bytes")}
     manifest = {"digest": "d", "dtype": "<u2", "vocab": 10, "eot": EOT, "splits": {"train": totals}, "shards": facts}
-    write_json(folder / "manifest.json", manifest)
+    write_json(folder / "index.json", manifest)
     return TokenStore(folder, "train", verify=True), np.concatenate([*arrays, np.zeros(0, "<u2")])
 
 
@@ -51,26 +51,12 @@ def test_windows_tile_the_stream_across_shards(tmp_path_factory, layout, n):
     assert all(a[-1] == b[0] for a, b in pairwise(windows))
 
 
-@given(layouts, st.integers(1, 7))
+@given(layouts)
 @settings(max_examples=80, deadline=None)
-def test_positions_and_document_numbers_match_a_walk_through_the_stream(tmp_path_factory, layout, n):
+def test_document_bounds_are_where_separators_say(tmp_path_factory, layout):
     store, stream = make_store(tmp_path_factory.mktemp("store"), layout)
-    positions, numbers, position, number = [], [], 0, 0
-    for token in stream.tolist():
-        positions.append(position)
-        numbers.append(number)
-        position, number = (0, number + 1) if token == EOT else (position + 1, number)
-    windows = np.arange(store.windows(n))[::-1]
-    place = windows[:, None] * n + np.arange(n + 1)
-    assert np.array_equal(store.positions_in_document(windows, n), np.array(positions, int)[place])
-    assert np.array_equal(store.document_index(windows, n), np.array(numbers, int)[place])
     assert store.document_bounds().tolist() == [0, *(np.flatnonzero(stream == EOT) + 1).tolist()]
-    assert store.documents == number
-
-
-def test_a_long_document_has_its_start_found_far_back(tmp_path):
-    store, _ = make_store(tmp_path, [[[1, 2, 3]], [[4] * 20_000]])
-    assert store.positions_in_document(np.array([199]), 100)[0, :2].tolist() == [19_896, 19_897]
+    assert store.documents == int((stream == EOT).sum())
 
 
 @pytest.mark.parametrize("index", [-1, 3])
@@ -157,7 +143,7 @@ def test_the_loader_gives_the_samplers_batches_shifted_by_one_and_resumes_anywhe
     sampler = Sampler(store.windows(16), 6, 3)
     loader = Loader(store, sampler, 16, stop=40)
     batches = list(loader)
-    assert len(batches) == 40 == loader.batches
+    assert len(batches) == 40
     for step, (inputs, targets) in enumerate(batches):
         windows = store.gather(sampler.batch(step), 16)
         assert inputs.dtype == targets.dtype == torch.int64

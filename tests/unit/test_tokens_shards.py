@@ -18,18 +18,27 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lmu_scaling.cli import main
-from lmu_scaling.corpus.decide import deduplicate
-from lmu_scaling.corpus.parts import filter_part
-from lmu_scaling.corpus.sources import fetch
-from lmu_scaling.corpus.split import SPLITS
 from lmu_scaling.errors import CorpusError, DiskFull, ResultsError, TokensError, UserError
 from lmu_scaling.runtime import read_json, sha256_file
-from lmu_scaling.tokens.inspect import inspect
-from lmu_scaling.tokens.manifest import write_manifest
-from lmu_scaling.tokens.shards import tokenise_part
+from lmu_scaling.tokens.inspect import tokens_inspect
+from lmu_scaling.tokens.split import SPLITS
 from lmu_scaling.tokens.store import TokenStore
 from lmu_scaling.tokens.tokenizer import Tokenizer
-from tests.corpus_helpers import CATALOG, corpus_settings, json_lines, run_stages, token_settings, words, write_tar, zst
+from tests.corpus_helpers import (
+    CATALOG,
+    corpus_settings,
+    deduplicate,
+    encode_part,
+    fetch,
+    json_lines,
+    run_stages,
+    token_settings,
+    words,
+    write_index,
+    write_shards,
+    write_tar,
+    zst,
+)
 from tests.needs import can_mount, on_small_disk
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,7 +83,7 @@ def test_a_flipped_bit_a_missing_and_a_short_shard_are_noticed(shards):
     with pytest.raises(TokensError, match="damaged: sha256"):
         TokenStore(shards, "train", verify=True)
     with pytest.raises(TokensError, match="damaged: sha256"):
-        inspect(shards)
+        tokens_inspect(shards)
     path.write_bytes(data[:-2])
     with pytest.raises(TokensError, match=f"has {len(data) - 2} bytes instead of {len(data)}"):
         TokenStore(shards, "train")
@@ -84,49 +93,49 @@ def test_a_flipped_bit_a_missing_and_a_short_shard_are_noticed(shards):
 
 
 @pytest.mark.parametrize("key", ["digest", "dtype", "vocab", "eot", "splits", "shards"])
-def test_a_manifest_that_lacks_what_training_needs_is_explained(shards, key):
-    path = shards / "manifest.json"
+def test_an_index_that_lacks_what_training_needs_is_explained(shards, key):
+    path = shards / "index.json"
     described = read_json(path)
     path.write_text(json.dumps({name: value for name, value in described.items() if name != key}))
     with pytest.raises(ResultsError, match=f"damaged: it has no {key}"):
         TokenStore(shards, "train")
 
 
-def test_the_manifest_accounts_for_every_shard(shards):
-    manifest = read_json(shards / "manifest.json")
+def test_the_index_accounts_for_every_shard(shards):
+    index = read_json(shards / "index.json")
     for split in SPLITS:
-        mine = [shard for shard in manifest["shards"] if shard["split"] == split]
+        mine = [shard for shard in index["shards"] if shard["split"] == split]
         for key in ("tokens", "documents", "bytes"):
-            assert manifest["splits"][split][key] == sum(shard[key] for shard in mine)
-    assert manifest["dtype"] == "<u2"
-    assert manifest["eot"] == 50256
-    assert manifest["source"]["source"] == "local"
-    assert len(manifest["source"]["identity"]) == len(manifest["tokenizer_sha256"]) == len(manifest["digest"]) == 64
+            assert index["splits"][split][key] == sum(shard[key] for shard in mine)
+    assert index["dtype"] == "<u2"
+    assert index["eot"] == 50256
+    assert index["source"]["source"] == "local"
+    assert len(index["source"]["identity"]) == len(index["tokenizer_sha256"]) == len(index["digest"]) == 64
 
 
 def test_another_tokenizer_changes_the_digest(shards, tmp_path):
     other = run_stages(tmp_path / "x", corpus_settings(path=str(tmp_path / "a.jsonl")), token_settings(vocab=50256))
-    assert read_json(other / "manifest.json")["digest"] != read_json(shards / "manifest.json")["digest"]
+    assert read_json(other / "index.json")["digest"] != read_json(shards / "index.json")["digest"]
 
 
 def test_inspecting_a_window_that_is_not_there_is_explained(shards):
     with pytest.raises(TokensError, match="no window 99999"):
-        inspect(shards, "test", 99999)
+        tokens_inspect(shards, "test", 99999)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-@pytest.mark.parametrize("stage", ["corpus", "tokens"])
-def test_a_full_disk_while_writing_leaves_nothing_and_says_so(tmp_path, monkeypatch, stage):
+@pytest.mark.parametrize("job", ["encode", "shard"])
+def test_a_full_disk_while_writing_leaves_nothing_and_says_so(tmp_path, monkeypatch, job):
     """Every file that is written is a device that is full."""
     from lmu_scaling import runtime
 
     path = tmp_path / "a.jsonl"
     path.write_bytes(json_lines([words(i) for i in range(80)]))
     chosen, tokens = corpus_settings(path=str(path)), token_settings()
-    corpus, parts = tmp_path / "corpus", tmp_path / "corpus" / "parts"
+    shards, parts = tmp_path / "tokens", tmp_path / "tokens" / "parts"
     run_stages(tmp_path, chosen, tokens)
-    folder, name = (parts, "00000.tokens.bin") if stage == "corpus" else (tmp_path / "tokens", "00000.train.bin")
-    before = {p: p.read_bytes() for p in folder.iterdir()}
+    folder, name = (parts, "00000.tokens.bin") if job == "encode" else (shards, "00000.train.bin")
+    before = {p: p.read_bytes() for p in folder.iterdir() if p.is_file()}
     real = open
 
     def full(file, mode="r", **options):
@@ -134,34 +143,36 @@ def test_a_full_disk_while_writing_leaves_nothing_and_says_so(tmp_path, monkeypa
 
     monkeypatch.setattr(runtime, "open", full, raising=False)
     again = {
-        "corpus": lambda: filter_part(chosen, tokens, corpus / "source.json", 0, parts),
-        "tokens": lambda: tokenise_part(chosen, tokens, corpus, parts, 0, folder),
+        "encode": lambda: encode_part(chosen, tokens, tmp_path / "corpus" / "source.json", 0, parts),
+        "shard": lambda: write_shards(chosen, tokens, shards, parts, 0, shards),
     }
     with pytest.raises(DiskFull, match="no space left") as error:
-        again[stage]()
+        again[job]()
     assert name in error.value.where
-    assert {p: p.read_bytes() for p in folder.iterdir()} == before, "the old files stay, nothing is half-written"
+    assert {p: p.read_bytes() for p in folder.iterdir() if p.is_file()} == before, (
+        "the old files stay, nothing is half-written"
+    )
 
 
 def test_the_jobs_manifest_has_the_shards_checksums(shards, tmp_path):
     """The job hashes shards while it writes them; its manifest must say what is on the disk."""
-    corpus, made = tmp_path / "corpus", [shards / f"00000.{split}.bin" for split in SPLITS]
-    split = {"split": {"train": 0.8, "validation": 0.1, "test": 0.1}}
-    flags = ["--settings", json.dumps(split), "--tokens", json.dumps(vars(token_settings())), "--part", "0"]
-    flags += ["--corpus", corpus, "--parts", corpus / "parts", "--out", shards, "--wrote", *made]
+    made = [shards / f"00000.{split}.bin" for split in SPLITS]
+    split = {"train": 0.8, "validation": 0.1, "test": 0.1}
+    flags = ["--split", json.dumps(split), "--tokens", token_settings().model_dump_json(), "--part", "0"]
+    flags += ["--selection", shards, "--part-folder", shards / "parts", "--out", shards, "--wrote", *made]
     manifest = shards / "00000.manifest.json"
-    assert main(["tokenise", *map(str, flags), "--code", "c0de", "--manifest", str(manifest)]) == 0
+    assert main(["shard", *map(str, flags), "--code", "c0de", "--manifest", str(manifest)]) == 0
     outputs = {entry["path"]: entry["sha256"] for entry in read_json(manifest)["outputs"]["wrote"]}
     assert outputs == {path.name: sha256_file(path) for path in made}
     assert "sha256_of" not in read_json(manifest)
 
 
-def test_a_part_that_was_cut_after_the_decisions_is_refused(shards, tmp_path):
-    part = tmp_path / "corpus" / "parts" / "00000.tokens.bin"
+def test_a_part_that_was_cut_after_the_selection_is_refused(shards, tmp_path):
+    part = shards / "parts" / "00000.tokens.bin"
     part.write_bytes(part.read_bytes()[:-2])
     before = everything(tmp_path)
-    with pytest.raises(CorpusError, match="does not fit to the decisions"):
-        tokenise_part(corpus_settings(), token_settings(), tmp_path / "corpus", part.parent, 0, tmp_path / "tokens")
+    with pytest.raises(CorpusError, match="does not match the selection"):
+        write_shards(corpus_settings(), token_settings(), shards, part.parent, 0, shards)
     assert everything(tmp_path) == before
 
 
@@ -182,19 +193,17 @@ def test_a_disk_that_changes_what_is_written_is_noticed(shards, tmp_path, monkey
         raising=False,
     )
     with pytest.raises(TokensError, match="what was read back is not what was written"):
-        tokenise_part(
-            corpus_settings(), token_settings(), tmp_path / "corpus", tmp_path / "corpus" / "parts", 0, tmp_path / "new"
-        )
+        write_shards(corpus_settings(), token_settings(), shards, shards / "parts", 0, tmp_path / "new")
 
 
 FILL = """
 from pathlib import Path
 from lmu_scaling.errors import DiskFull
-from lmu_scaling.tokens.shards import tokenise_part
+from tests.corpus_helpers import write_shards
 from tests.corpus_helpers import corpus_settings, token_settings
-root, out = Path({root!r}), Path({out!r})
+shards, out = Path({shards!r}), Path({out!r})
 try:
-    tokenise_part(corpus_settings(), token_settings(), root / "corpus", root / "corpus" / "parts", 0, out)
+    write_shards(corpus_settings(), token_settings(), shards, shards / "parts", 0, out)
 except DiskFull as error:
     print(len(str(error).splitlines()), sorted(p.name for p in out.iterdir()))
 """
@@ -207,7 +216,7 @@ def test_a_disk_that_is_full_while_a_shard_is_written_leaves_nothing_of_it(tmp_p
     path.write_bytes(json_lines([words(i, 600) for i in range(80)]))
     run_stages(tmp_path, corpus_settings(path=str(path)))
     assert (tmp_path / "tokens" / "00000.train.bin").stat().st_size > 100_000
-    done = on_small_disk(out, 64, [sys.executable, "-c", FILL.format(root=str(tmp_path), out=str(out))])
+    done = on_small_disk(out, 64, [sys.executable, "-c", FILL.format(shards=str(tmp_path / "tokens"), out=str(out))])
     assert done.stdout == "3 []\n", done.stderr
 
 
@@ -223,21 +232,20 @@ def test_shards_are_byte_identical_whatever_the_order_and_number_of_workers(tmp_
         run_stages(base / "calm", corpus_settings(path=str(base / "a.tar"), parts=4), token_settings(vocab=300))
     root = tmp_path_factory.mktemp("run")
     chosen, tokens = corpus_settings(path=str(base / "a.tar"), parts=4), token_settings(vocab=300)
-    corpus, parts, shards = root / "corpus", root / "corpus" / "parts", root / "tokens"
-    fetch(chosen, CATALOG, root / "data", corpus / "source.json")
+    source, shards, parts = root / "corpus" / "source.json", root / "tokens", root / "tokens" / "parts"
+    fetch(chosen, CATALOG, root / "data", source)
     with ThreadPoolExecutor(workers) as pool:
-        list(pool.map(lambda part: filter_part(chosen, tokens, corpus / "source.json", part, parts), order))
-        deduplicate(chosen, corpus / "source.json", parts, corpus)
-        list(pool.map(lambda part: tokenise_part(chosen, tokens, corpus, parts, part, shards), reversed(order)))
-    write_manifest(chosen, tokens, corpus, shards, shards / "manifest.json")
+        list(pool.map(lambda part: encode_part(chosen, tokens, source, part, parts), order))
+        deduplicate(chosen, source, parts, shards)
+        list(pool.map(lambda part: write_shards(chosen, tokens, shards, parts, part, shards), reversed(order)))
+    write_index(chosen, tokens, shards, shards / "index.json")
     assert everything(root) == everything(base / "calm")
 
 
 SCRIPT = """
 from pathlib import Path
 from tests.corpus_helpers import corpus_settings, run_stages, token_settings
-from types import SimpleNamespace
-run_stages(Path({root!r}), corpus_settings(path={path!r}, parts=3, filters=[SimpleNamespace(name="exact_duplicates")]),
+run_stages(Path({root!r}), corpus_settings(path={path!r}, parts=3, filters=[{{"name": "exact_duplicates"}}]),
            token_settings(vocab=300))
 """
 
@@ -246,7 +254,7 @@ def everything(root):
     return {
         p.relative_to(root).as_posix(): p.read_bytes()
         for p in (root / "tokens").rglob("*")
-        if not p.name.startswith(".")
+        if p.is_file() and not p.name.startswith(".")
     }
 
 
@@ -280,18 +288,18 @@ def test_killed_at_random_moments_and_run_again_the_shards_are_byte_identical(tm
     assert everything(tmp_path / "killed") == everything(tmp_path / "calm")
 
 
-# What a verb of these two stages reads of what the verbs before it wrote.
+# What a job of these two stages reads of what the jobs before it wrote.
 READS = {
-    "filter": ["corpus/source.json"],
-    "deduplicate": ["corpus/source.json", "corpus/parts/00000.json", "corpus/parts/00000.signatures.npz"],
-    "tokenise": ["corpus/manifest.json", "corpus/drops.npy", "corpus/parts/00000.signatures.npz"],
-    "tokens-manifest": [
+    "encode": ["corpus/source.json"],
+    "deduplicate": ["corpus/source.json", "tokens/parts/00000.json", "tokens/parts/00000.signatures.npz"],
+    "shard": ["tokens/selection.json", "tokens/drops.npy", "tokens/parts/00000.signatures.npz"],
+    "index": [
         "tokens/00000.json",
         "tokens/00000.counts.npy",
         "tokens/00000.train.bin",
-        "corpus/manifest.json",
+        "tokens/selection.json",
     ],
-    "tokens-inspect": ["tokens/manifest.json", "tokens/00000.train.bin"],
+    "tokens-inspect": ["tokens/index.json", "tokens/00000.train.bin"],
 }
 DAMAGES = {
     "missing": None,
@@ -306,11 +314,11 @@ DAMAGES = {
 
 
 def cases():
-    for verb, names in READS.items():
+    for job, names in READS.items():
         for name in names:
             for damage in DAMAGES:
                 if not (name.endswith("json") and damage == "one bit"):  # the audit's business: it may stay valid JSON
-                    yield verb, name, damage
+                    yield job, name, damage
 
 
 @pytest.fixture(scope="module")
@@ -321,21 +329,21 @@ def stages(tmp_path_factory):
     return root
 
 
-@pytest.mark.parametrize(("verb", "name", "damage"), list(cases()))
-def test_a_damaged_file_between_two_jobs_is_named_and_nothing_is_made_of_it(stages, tmp_path, verb, name, damage):
+@pytest.mark.parametrize(("job", "name", "damage"), list(cases()))
+def test_a_damaged_file_between_two_jobs_is_named_and_nothing_is_made_of_it(stages, tmp_path, job, name, damage):
     shutil.copytree(stages, tmp_path, dirs_exist_ok=True)
     chosen, tokens = corpus_settings(path=str(stages / "a.jsonl")), token_settings(vocab=300)
-    corpus, parts, shards = tmp_path / "corpus", tmp_path / "corpus" / "parts", tmp_path / "tokens"
-    verbs = {
-        "filter": lambda: filter_part(chosen, tokens, corpus / "source.json", 0, parts),
-        "deduplicate": lambda: deduplicate(chosen, corpus / "source.json", parts, corpus),
-        "tokenise": lambda: tokenise_part(chosen, tokens, corpus, parts, 0, shards),
-        "tokens-manifest": lambda: write_manifest(chosen, tokens, corpus, shards, tmp_path / "made.json"),
-        "tokens-inspect": lambda: inspect(shards),
+    source, shards, parts = tmp_path / "corpus" / "source.json", tmp_path / "tokens", tmp_path / "tokens" / "parts"
+    jobs = {
+        "encode": lambda: encode_part(chosen, tokens, source, 0, parts),
+        "deduplicate": lambda: deduplicate(chosen, source, parts, shards),
+        "shard": lambda: write_shards(chosen, tokens, shards, parts, 0, shards),
+        "index": lambda: write_index(chosen, tokens, shards, tmp_path / "made.json"),
+        "tokens-inspect": lambda: tokens_inspect(shards),
     }
     path, change = tmp_path / name, DAMAGES[damage]
     path.write_bytes(change(path.read_bytes())) if change else path.unlink()
     with pytest.raises(UserError) as error:
-        verbs[verb]()
+        jobs[job]()
     assert error.value.where == str(path)
     assert not (tmp_path / "made.json").exists()

@@ -10,11 +10,12 @@ import torch
 
 from lmu_scaling.errors import OutOfMemory
 from lmu_scaling.models import resolve, variants
-from lmu_scaling.models.layers import LMU
+from lmu_scaling.models.layers.lmu import LMU
 from lmu_scaling.models.network import build
+from lmu_scaling.spec import RunSpec
 from lmu_scaling.tokens.store import TokenStore
 from lmu_scaling.training import loop
-from lmu_scaling.training.device import Place
+from lmu_scaling.training.compute import ComputeContext
 from lmu_scaling.training.loop import Objective
 from tests import toy
 from tests.unit.test_training_resume import files, run
@@ -63,9 +64,9 @@ def test_the_papers_largest_model_has_its_shapes_on_a_device_without_memory(vari
 
 def test_in_bfloat16_the_memorys_gradients_keep_their_float32_digits(tmp_path: Path) -> None:
     """Its products run in float32 forwards, and so must they backwards: autocast would round their gradients."""
-    tokens, place = toy.write_tokens(tmp_path / "tokens"), Place(torch.device("cpu"), "bfloat16")
+    tokens, compute = toy.write_tokens(tmp_path / "tokens"), ComputeContext(torch.device("cpu"), "bfloat16")
     stores = [TokenStore(tokens.parent, split) for split in ("train", "validation")]
-    trainer = loop.Trainer(toy.spec("lmu"), *stores, place, compile="off")
+    trainer = loop.Trainer(RunSpec.from_dict(toy.spec("lmu")), *stores, compute, compile="off")
     rows = torch.from_numpy(stores[0].gather(trainer.sampler.batch(0), trainer.context))
     trainer.accumulate(rows[:, :-1], rows[:, 1:])
     gradients = [layer.L.grad for layer in trainer.model.layers if isinstance(layer, LMU)]

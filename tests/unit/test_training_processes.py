@@ -71,14 +71,14 @@ def test_a_gpu_that_is_not_there_is_explained(tmp_path: Path) -> None:
     assert "torch sees none" in done.stderr and "Traceback" not in done.stderr
 
 
-def test_help_lists_every_verb_by_stage_quickly() -> None:
+def test_help_lists_every_job_by_stage_quickly() -> None:
     done = run("--help")
     assert done.returncode == 0
     for word in ("corpus", "tokens", "training", "evaluation", "analysis", "paper", "audit", "train", "evaluate"):
         assert word in done.stdout
 
 
-def test_light_verbs_do_not_import_torch() -> None:
-    code = "import sys; from lmu_scaling import cli, experiment, config; cli.parser(); print('torch' in sys.modules)"
+def test_the_command_line_alone_does_not_import_torch() -> None:
+    code = "import sys; from lmu_scaling import cli, experiment, config; cli._overview(); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout.strip() == "False", done.stderr

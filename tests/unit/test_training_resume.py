@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import multiprocessing
 import os
@@ -23,17 +24,19 @@ from hypothesis import strategies as st
 from lmu_scaling.errors import CheckpointError, Diverged, Interrupted, RunLocked, TokensError
 from lmu_scaling.models import variants
 from lmu_scaling.runtime import read_json, write_json
+from lmu_scaling.spec import RunSpec
 from lmu_scaling.tokens.store import TokenStore
 from lmu_scaling.training import loop
 from lmu_scaling.training.checkpoint import Checkpoints
-from lmu_scaling.training.device import Place
+from lmu_scaling.training.compute import ComputeContext
 from lmu_scaling.training.lock import exclusive
 from lmu_scaling.training.loop import Trainer
+from lmu_scaling.training.monitor import Monitor
 from lmu_scaling.training.train import train
-from lmu_scaling.training.watch import Watch
 from tests import toy
 
 STEPS = 12
+CPU = ComputeContext(torch.device("cpu"), "float32")
 OUTPUTS = ("weights", "history", "result")
 
 
@@ -80,10 +83,10 @@ def trained(spec: dict[str, Any], tokens: Path, live: Path, stops: list[int], co
     stops = sorted(stops)
     while True:
         stores = [TokenStore(tokens.parent, split) for split in ("train", "validation")]
-        trainer = Trainer(spec, *stores, Place(torch.device("cpu"), "float32"), compile=compile)
-        watch = Watch(live, "test", 1, 1.0, 1.0, main=False)
+        trainer = Trainer(RunSpec.from_dict(spec), *stores, CPU, compile=compile)
+        monitor = Monitor(live, "test", 1, 1.0, 1.0, main=False)
         try:
-            trainer.run(watch, Checkpoints(live / "c", "id"), interrupted=stop_at(trainer, stops))
+            trainer.run(monitor, Checkpoints(live / "c", "id"), interrupted=stop_at(trainer, stops))
         except Interrupted:
             continue
         return trainer
@@ -134,7 +137,7 @@ def test_with_dropout_a_resumed_run_is_bit_exact_and_seeds_differ(tokens: Path, 
     assert resumed.history == whole.history
     masks = []
     for seed, step in ((1, 0), (1, 1), (2, 0)):
-        whole.rules["seed"], whole.step = seed, step
+        whole.settings, whole.step = dataclasses.replace(whole.settings, seed=seed), step
         whole.draw_masks()
         masks.append(torch.rand(4).tolist())
     assert masks[0] != masks[1] != masks[2] != masks[0]
@@ -241,9 +244,9 @@ def checkpointed(tokens: Path, folder: Path, spec: dict[str, Any], steps: list[i
     checkpoints = Checkpoints(folder, "id")
     stores = [TokenStore(tokens.parent, split) for split in ("train", "validation")]
     for step in steps:
-        trainer = Trainer(spec, *stores, Place(torch.device("cpu"), "float32"), compile="off")
+        trainer = Trainer(RunSpec.from_dict(spec), *stores, CPU, compile="off")
         with pytest.raises(Interrupted):
-            trainer.run(Watch(folder, "t", 1, 1.0, 1.0, False), checkpoints, interrupted=stop_at(trainer, [step]))
+            trainer.run(Monitor(folder, "t", 1, 1.0, 1.0, False), checkpoints, interrupted=stop_at(trainer, [step]))
     return checkpoints
 
 
@@ -360,7 +363,7 @@ def test_a_diverging_run_stops_names_the_step_and_keeps_the_last_good_state(toke
 
 def trainer_of(spec: dict[str, Any], tokens: Path) -> Trainer:
     stores = [TokenStore(tokens.parent, split) for split in ("train", "validation")]
-    return Trainer(spec, *stores, Place(torch.device("cpu"), "float32"), compile="off")
+    return Trainer(RunSpec.from_dict(spec), *stores, CPU, compile="off")
 
 
 def test_the_batch_behind_a_divergence_is_named(tokens: Path, tmp_path: Path) -> None:

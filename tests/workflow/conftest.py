@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 SMOKE = "workflow/presets/smoke.yaml"
@@ -32,6 +35,34 @@ def snakemake(
         text=True,
         timeout=1500,
     )
+
+
+class Jobs(collections.Counter[str]):
+    """Rule → number of jobs that a dry run lists; `runs[rule]` are the runs of a rule that has one job per run."""
+
+    runs: dict[str, set[str]]
+
+
+def dry(directory: Path, *arguments: str, **how) -> Jobs:
+    """What a real run would do. Changes nothing in `directory`."""
+    done = snakemake(directory, "--dry-run", *arguments, **how)
+    assert done.returncode == 0, done.stdout[-3000:]
+    jobs = Jobs()
+    if "Nothing to be done" not in done.stdout:
+        table = re.search(r"^job\s+count\n[-\s]+\n(.*?)^total", done.stdout, re.M | re.S)
+        assert table, done.stdout[-3000:]
+        jobs.update({line.split()[0]: int(line.split()[1]) for line in table[1].strip().splitlines()})
+    jobs.runs = collections.defaultdict(set)
+    for rule, block in re.findall(r"^(?:local)?rule (\w+):\n((?:    .*\n)*)", done.stdout, re.M):
+        jobs.runs[rule].update(re.findall(r"^    wildcards: run=(\S+)", block, re.M))
+    return jobs
+
+
+def edit_preset(repository: Path, change: Callable[[dict], None]) -> None:
+    path = repository / SMOKE
+    preset = yaml.safe_load(path.read_text("utf-8"))
+    change(preset)
+    path.write_text(yaml.safe_dump(preset), "utf-8")
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lmu_scaling import verbs
+from lmu_scaling.jobs import find
 from tests.unit.test_envs import ENVS, ROOT, pins, rules
 
 IMPORT_ALL = "import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]"
@@ -23,11 +23,11 @@ def test_the_pins_install_together_and_every_handler_of_the_environment_imports(
     quiet = ["--quiet", "--disable-pip-version-check", "--no-warn-script-location"]
     done = subprocess.run([python, "-m", "pip", "install", *quiet, *wanted], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
-    modules = {verbs.verb(verb).module for _, own, verb in rules() if own == env}
+    modules = {find(job).module for _, own, job in rules() if own == env}
     if env == "analysis":
         for kind in ("figures", "tables"):
             modules |= {f"lmu_scaling.paper.{kind}.{p.stem}" for p in (ROOT / "lmu_scaling/paper" / kind).glob("*.py")}
     if env == "snakemake":
-        modules |= {"snakemake", "lmu_scaling.config", "lmu_scaling.audit.resources"}
+        modules |= {"snakemake", "lmu_scaling.config", "lmu_scaling.planning.resources"}
     done = subprocess.run([python, "-c", IMPORT_ALL, *sorted(modules)], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -1,4 +1,4 @@
-"""The audit on a real finished run: every changed byte is found and named, and so is a lie with matching checksums."""
+"""The audit on a real finished run: every changed byte is found, and so is a changed number with renewed checksums."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ import pytest
 from lmu_scaling import manifests
 from lmu_scaling.audit.audit import audit, examine
 from lmu_scaling.audit.bundle import bundle
-from lmu_scaling.audit.folder import OUTSIDE_INVENTORY, UNRECORDED, Folder
+from lmu_scaling.audit.results_folder import OUTSIDE_INVENTORY, UNRECORDED, ResultsFolder
 from lmu_scaling.errors import AuditError
 from lmu_scaling.runtime import sha256_file
 from tests.workflow.conftest import ROOT, snakemake
 
 pytestmark = pytest.mark.slow
 RUN = "lmu-2k-x1-s1"
-PARTS = {"verb", "command", "code", "sources", "git", "environment", "started", "ended", "inputs", "outputs"}
+PARTS = {"job", "command", "code", "sources", "git", "environment", "started", "ended", "inputs", "outputs"}
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def moved(smoke_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def look(results: Path, sample: int = 0) -> dict[str, Any]:
-    return examine(Folder(results, results.parents[1] / "paper_figures"), sample)
+    return examine(ResultsFolder(results, results.parents[1] / "paper_figures"), sample)
 
 
 def named(record: dict[str, Any]) -> set[str]:
@@ -71,7 +71,7 @@ def test_a_finished_run_is_sound_wherever_it_is_copied(moved: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in moved.rglob("*")}
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "verdict: sound" in done.stdout
+    assert "verdict: passed" in done.stdout
     assert {path: path.stat().st_mtime_ns for path in moved.rglob("*")} == before, "the audit only reads"
 
 
@@ -80,7 +80,7 @@ def test_only_the_traces_of_the_audit_itself_are_not_covered(moved: Path) -> Non
 
 
 def test_what_is_not_covered_without_an_earlier_audit_is_listed(moved: Path) -> None:
-    folder = Folder(moved, moved.parents[1] / "paper_figures")
+    folder = ResultsFolder(moved, moved.parents[1] / "paper_figures")
     folder.record = {}
     kinds = {name.split("/")[0] for name in examine(folder, 0)["uncovered"]}
     assert kinds <= {"logs", "benchmarks", "training", "paper_figures"}
@@ -89,7 +89,7 @@ def test_what_is_not_covered_without_an_earlier_audit_is_listed(moved: Path) -> 
 
 
 def test_every_manifest_says_what_ran_where_and_from_what(moved: Path) -> None:
-    found = Folder(moved, moved.parents[1] / "paper_figures").manifests
+    found = ResultsFolder(moved, moved.parents[1] / "paper_figures").manifests
     assert len(found) > 100
     for name, manifest in found.items():
         assert set(manifest) >= PARTS, name
@@ -101,9 +101,10 @@ def test_every_manifest_says_what_ran_where_and_from_what(moved: Path) -> None:
 # ------------------------------------------------------------------------------------------------------------- flips
 @pytest.mark.parametrize("seed", range(3))
 def test_one_flipped_byte_in_any_file_is_found_and_the_file_is_named(moved: Path, seed: int) -> None:
-    """All files but manifests at once (a manifest cannot vouch while it is itself changed), at random positions."""
+    """All files but manifests at once (a changed manifest proves nothing about its files), at random positions."""
     random_ = random.Random(seed)
-    files = {n: p for n, p in Folder(moved, moved.parents[1] / "paper_figures").files.items() if p.stat().st_size}
+    folder = ResultsFolder(moved, moved.parents[1] / "paper_figures")
+    files = {name: path for name, path in folder.files.items() if path.stat().st_size}
     chosen = {n: p for n, p in files.items() if not n.endswith(manifests.SUFFIX) and n not in OUTSIDE_INVENTORY}
     assert len(chosen) > 300
     with restored(*chosen.values()):
@@ -116,7 +117,7 @@ def test_one_flipped_byte_in_any_file_is_found_and_the_file_is_named(moved: Path
 
 def test_one_flipped_byte_in_any_manifest_is_found_and_the_manifest_is_named(moved: Path) -> None:
     random_ = random.Random(0)
-    files = Folder(moved, moved.parents[1] / "paper_figures").files
+    files = ResultsFolder(moved, moved.parents[1] / "paper_figures").files
     chosen = {n: p for n, p in files.items() if n.endswith(manifests.SUFFIX) or n.startswith("audit/audit.")}
     with restored(*chosen.values()):
         for path in chosen.values():
@@ -153,10 +154,10 @@ def test_the_command_fails_and_says_which_file(moved: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-# ----------------------------------------------------------------------------- lies whose checksums have been forged
+# --------------------------------------------------------------------------- changed numbers with renewed checksums
 @pytest.fixture
 def forge(moved: Path) -> Iterator[Callable[[], None]]:
-    """Renew every checksum and seal after a change, as a clever forger would, and drop the earlier audit."""
+    """Renew every checksum and seal after a change, and delete the earlier audit."""
     everything = [path for path in moved.rglob("*") if path.is_file()]
     figures = [path for path in (moved.parents[1] / "paper_figures").rglob("*") if path.is_file()]
 
@@ -250,7 +251,7 @@ def test_older_code_and_other_environments_are_notes_that_name_the_modules(moved
         manifest["sources"]["training.loop"] = "0" * 12
         manifest["environment"]["packages"]["torch"] = "1.0"
         manifests.write_sealed(path, manifest)
-        folder = Folder(moved, None)
+        folder = ResultsFolder(moved, None)
         folder.record = {}
         record = examine(folder, 0)
     notes = " ".join(f"{entry['where']} {entry['what']}" for entry in record["notes"])
@@ -331,5 +332,5 @@ def test_plan_runs_whenever_it_is_asked_for_and_changes_no_verdict(smoke_copy: P
         assert done.returncode == 0, done.stdout[-3000:]
         assert "device hours" in done.stdout
     record = look(smoke_copy / "results" / "smoke")
-    assert record["verdict"] == "sound", record["mismatches"]
+    assert record["verdict"] == "passed", record["mismatches"]
     assert not [name for name in record["uncovered"] if name not in UNRECORDED]

@@ -36,7 +36,7 @@ def _namespaces(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 def on_small_disk(folder: Path, kilobytes: int, *command: object) -> subprocess.CompletedProcess[str]:
-    """Run a verb while `folder` is a disk of that size; what it holds afterwards is printed to stdout."""
+    """Run a job while `folder` is a disk of that size; what it holds afterwards is printed to stdout."""
     folder.mkdir(parents=True, exist_ok=True)
     place, words = shlex.quote(str(folder)), shlex.join([sys.executable, "-m", "lmu_scaling", *map(str, command)])
     mount = f"mount -t tmpfs -o size={kilobytes}k tmpfs {place}"
@@ -55,7 +55,7 @@ def assert_explained(done: subprocess.CompletedProcess[str], *never: str) -> Non
 def test_disk_full_during_a_shard(smoke_run: Path, tmp_path: Path) -> None:
     config = read_json(smoke_run / "results/smoke/config.json")
     done = on_small_disk(
-        tmp_path / "parts", 400, "filter", "--settings", json.dumps(config["corpus"]),
+        tmp_path / "parts", 400, "encode", "--settings", json.dumps(config["corpus"]),
         "--tokens", json.dumps(config["tokens"]), "--source", smoke_run / "results/smoke/corpus/source.json",
         "--part", 0, "--out", tmp_path / "parts",
     )  # fmt: skip
@@ -95,7 +95,7 @@ def test_disk_full_during_a_figure(smoke_run: Path, tmp_path: Path) -> None:
 def train(smoke_run: Path, out: Path) -> list[object]:
     results = smoke_run / "results/smoke"
     return [
-        "train", "--spec", results / f"training/{RUN}/spec.json", "--tokens", results / "tokens/manifest.json",
+        "train", "--spec", results / f"training/{RUN}/spec.json", "--tokens", results / "tokens/index.json",
         "--live", out / "live", "--weights", out / "weights.safetensors", "--history", out / "history.parquet",
         "--result", out / "result.json", "--checkpoint-seconds", 0,
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Whatever dies, whenever: the end is the same bytes. Short here; `python -m benchmarks.kill` is the long storm."""
+"""After kills the results are the same bytes. `python -m tests.proofs.kill` is the long form."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.kill import KINDS, Storm, differences
+from tests.proofs.kill import KINDS, KillStorm, differences
 from tests.workflow.conftest import snakemake
 
 pytestmark = pytest.mark.slow
 
 
-def test_after_a_storm_of_kills_all_products_are_those_of_a_calm_run(smoke_run: Path, tmp_path: Path) -> None:
-    place = tmp_path / "Sturm & Drang (ä)"
-    place.mkdir()
-    storm = Storm(place, kills=2 * len(KINDS), seed=1)
-    storm.rage(tmp_path / "snakemake.log")
-    assert sum(storm.done.values()) >= len(KINDS), f"the weather was too calm: {dict(storm.done)}"
+def test_after_random_kills_all_products_equal_those_of_an_undisturbed_run(smoke_run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "Sturm & Drang (ä)"
+    folder.mkdir()
+    storm = KillStorm(folder, kills=2 * len(KINDS), seed=1)
+    storm.run(tmp_path / "snakemake.log")
+    assert sum(storm.done.values()) >= len(KINDS), f"the workflow ended after too few kills: {dict(storm.done)}"
     assert storm.restarts
-    assert differences(smoke_run, place) == []
+    assert differences(smoke_run, folder) == []
 
 
 def test_a_file_that_a_killed_job_left_under_its_name_is_made_again(smoke_copy: Path) -> None:
-    """Snakemake notes a job's outputs before it starts it; here the note is there and the job is not."""
+    """Snakemake records a job's outputs before starting it; here the record exists and the job does not."""
     target = "results/smoke/config.json"
     note = base64.b64encode(target.encode(), b"_-").decode()
     (smoke_copy / ".snakemake/incomplete").mkdir(exist_ok=True)

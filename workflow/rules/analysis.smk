@@ -13,7 +13,7 @@ rule table:
         ),
         evaluated("evaluation/{run}/summary.json"),
     output:
-        table=f"{ANALYSIS}/runs.csv",
+        out=f"{ANALYSIS}/runs.csv",
         history=f"{ANALYSIS}/history.parquet",
         manifest=f"{ANALYSIS}/runs.manifest.json",
     log:
@@ -31,10 +31,7 @@ rule table:
         runs=list(RUNS),
         code=code("table"),
     shell:
-        "python -m lmu_scaling table"
-        " --results {params.results:q} --runs {params.runs:q}"
-        " --out {output.table:q} --history {output.history:q} --read {input:q}"
-        " --manifest {output.manifest:q} --code {params.code} 2>&1 | tee {log:q}"
+        command("table")
 
 
 rule per_token:
@@ -61,18 +58,13 @@ rule per_token:
     params:
         results=lambda wc: RESULTS,
         runs=list(RUNS),
-        settings=as_json(
-            {
-                **CONFIG.analysis.model_dump(include={"draws", "confidence", "seed"}),
-                **CONFIG.evaluation.model_dump(include={"bins_per_octave"}),
-            }
-        ),
+        draws=CONFIG.analysis.draws,
+        confidence=CONFIG.analysis.confidence,
+        seed=CONFIG.analysis.seed,
+        bins_per_octave=CONFIG.evaluation.bins_per_octave,
         code=code("per-token"),
     shell:
-        "python -m lmu_scaling per-token"
-        " --results {params.results:q} --runs {params.runs:q} --settings {params.settings:q}"
-        " --curves {output.curves:q} --fits {output.fits:q} --read {input:q}"
-        " --manifest {output.manifest:q} --code {params.code} 2>&1 | tee {log:q}"
+        command("per-token")
 
 
 rule fit:
@@ -97,22 +89,20 @@ rule fit:
         runtime=30,
     params:
         results=lambda wc: RESULTS,
-        settings=narrow(CONFIG.analysis, "draws", "confidence", "seed", "reference"),
-        paper=content(f"{CATALOG}/paper.yaml"),
+        draws=CONFIG.analysis.draws,
+        confidence=CONFIG.analysis.confidence,
+        seed=CONFIG.analysis.seed,
+        reference=CONFIG.analysis.reference,
+        catalog=content(f"{CATALOG}/paper.yaml"),
         code=code("fit"),
     shell:
-        "python -m lmu_scaling fit"
-        " --table {input.table:q} --results {params.results:q}"
-        " --settings {params.settings:q}"
-        " --fits {output.fits:q} --curves {output.curves:q} --multipliers {output.multipliers:q}"
-        " --read {input.sequences:q}"
-        " --manifest {output.manifest:q} --code {params.code} 2>&1 | tee {log:q}"
+        command("fit")
 
 
 rule counts:
     """Parameters and FLOPs of every model, by formula and measured on the built network (Table 2)."""
     output:
-        counts=f"{ANALYSIS}/counts.csv",
+        out=f"{ANALYSIS}/counts.csv",
         table2=f"{ANALYSIS}/table2.csv",
         manifest=f"{ANALYSIS}/counts.manifest.json",
     log:
@@ -126,26 +116,23 @@ rule counts:
         mem_mb=4000,
         runtime=10,
     params:
-        specs=models(),
+        models=models(),
         code=code(
             "counts",
             *{
-                kind.builder.partition(":")[0]
+                module
                 for run in RUNS.values()
-                for kind in architecture(run.variant).kinds
+                for module in architecture(run.variant).modules
             },
         ),
     shell:
-        "python -m lmu_scaling counts"
-        " --specs {params.specs:q}"
-        " --out {output.counts:q} --table2 {output.table2:q}"
-        " --manifest {output.manifest:q} --code {params.code} 2>&1 | tee {log:q}"
+        command("counts")
 
 
 rule complexity:
     """Time and memory against sequence length, measured (Table 1)."""
     output:
-        points=f"{ANALYSIS}/complexity.csv",
+        out=f"{ANALYSIS}/complexity.csv",
         slopes=f"{ANALYSIS}/complexity_slopes.csv",
         manifest=f"{ANALYSIS}/complexity.manifest.json",
     log:
@@ -158,17 +145,14 @@ rule complexity:
     resources:
         mem_mb=8000,
         runtime=30,
-        gpu=NEEDS.gpu,
+        gpu=JOB_RESOURCES.gpu,
         device="auto",
     params:
         settings=narrow(CONFIG.analysis.complexity),
+        catalog=content(f"{CATALOG}/paper.yaml"),
         code=code("complexity"),
     shell:
-        "python -m lmu_scaling.training.launch {resources.gpu} complexity"
-        " --settings {params.settings:q}"
-        " --out {output.points:q} --slopes {output.slopes:q}"
-        " --device {resources.device} --threads {threads}"
-        " --manifest {output.manifest:q} --code {params.code} 2>&1 | tee {log:q}"
+        command("complexity", "threads", resources=("device",), gpu=True)
 
 
 rule claims:
@@ -182,9 +166,9 @@ rule claims:
         counts=f"{ANALYSIS}/counts.csv",
         table2=f"{ANALYSIS}/table2.csv",
     output:
-        json=f"{ANALYSIS}/claims.json",
-        csv=f"{ANALYSIS}/claims.csv",
-        md=f"{ANALYSIS}/claims.md",
+        out_json=f"{ANALYSIS}/claims.json",
+        out_csv=f"{ANALYSIS}/claims.csv",
+        out_md=f"{ANALYSIS}/claims.md",
         manifest=f"{ANALYSIS}/claims.manifest.json",
     log:
         f"{RESULTS}/logs/claims.log",
@@ -197,14 +181,8 @@ rule claims:
         mem_mb=1000,
         runtime=10,
     params:
-        settings=narrow(CONFIG.analysis, "confidence", "reference"),
-        paper=content(f"{CATALOG}/paper.yaml"),
-        code=code("claims"),
+        confidence=CONFIG.analysis.confidence,
+        catalog=content(f"{CATALOG}/paper.yaml"),
+        code=code("claims", *claim_modules()),
     shell:
-        "python -m lmu_scaling claims"
-        " --table {input.table:q} --fits {input.fits:q} --multipliers {input.multipliers:q}"
-        " --per-token-fits {input.per_token_fits:q} --slopes {input.slopes:q}"
-        " --counts {input.counts:q} --table2 {input.table2:q}"
-        " --settings {params.settings:q}"
-        " --out-json {output.json:q} --out-csv {output.csv:q} --out-md {output.md:q}"
-        " --manifest {output.manifest:q} --code {params.code} 2>&1 | tee {log:q}"
+        command("claims")

@@ -1,73 +1,6 @@
-# audit: the effective configuration, the plan before a run, the verification after it.
-
-from lmu_scaling.audit.plan import refuse_small_disk
+# audit: verification of a finished run, and the bundle to publish it.
 
 AUDIT = f"{RESULTS}/audit"
-
-
-rule effective_config:
-    """Store the validated configuration, with every default filled in, beside the results."""
-    output:
-        config=f"{RESULTS}/config.json",
-        manifest=f"{RESULTS}/config.manifest.json",
-    log:
-        f"{RESULTS}/logs/effective_config.log",
-    benchmark:
-        f"{RESULTS}/benchmarks/effective_config.tsv"
-    conda:
-        f"{ENVS}/snakemake.yaml"
-    threads: 1
-    resources:
-        mem_mb=500,
-        runtime=5,
-    params:
-        config=as_json(CONFIG.model_dump()),
-        code=code("config"),
-    shell:
-        "python -m lmu_scaling config"
-        " --config {params.config:q}"
-        " --out {output.config:q}"
-        " --manifest {output.manifest:q} --code {params.code} > {log:q} 2>&1"
-
-
-rule plan:
-    """Say what the experiment will cost, before it runs: jobs, tokens, FLOPs, hours, disk, memory, price."""
-
-    # no output and no benchmark file: it runs whenever it is asked for
-    log:
-        f"{RESULTS}/logs/plan.log",
-    conda:
-        f"{ENVS}/snakemake.yaml"
-    threads: 1
-    resources:
-        mem_mb=2000,
-        runtime=30,
-    params:
-        config=as_json(CONFIG.model_dump()),
-        how="",
-        json=f"{AUDIT}/plan.json",
-        md=f"{AUDIT}/plan.md",
-        manifest=f"{AUDIT}/plan.manifest.json",
-        code=code("plan"),
-    shell:
-        "python -m lmu_scaling plan"
-        " --config {params.config:q} {params.how} --threads {threads}"
-        " --out-json {params.json:q} --out-md {params.md:q}"
-        " --manifest {params.manifest:q} --code {params.code} 2>&1 | tee {log:q}"
-
-
-use rule plan as rehearsal with:
-    log:
-        f"{RESULTS}/logs/rehearsal.log",
-    conda:
-        f"{ENVS}/train.yaml"
-    params:
-        config=as_json(CONFIG.model_dump()),
-        how="--rehearse",
-        json=f"{AUDIT}/plan.json",
-        md=f"{AUDIT}/plan.md",
-        manifest=f"{AUDIT}/plan.manifest.json",
-        code=code("plan"),
 
 
 rule audit:
@@ -75,8 +8,8 @@ rule audit:
     input:
         products(),
     output:
-        json=f"{AUDIT}/audit.json",
-        md=f"{AUDIT}/audit.md",
+        out_json=f"{AUDIT}/audit.json",
+        out_md=f"{AUDIT}/audit.md",
         manifest=f"{AUDIT}/audit.manifest.json",
     log:
         f"{RESULTS}/logs/audit.log",
@@ -90,12 +23,10 @@ rule audit:
         runtime=60,
     params:
         results=lambda wc: RESULTS,
+        figures="paper_figures",
         code=code("audit"),
     shell:
-        "python -m lmu_scaling audit {params.results:q}"
-        " --figures paper_figures"
-        " --out-json {output.json:q} --out-md {output.md:q}"
-        " --manifest {output.manifest:q} --code {params.code} 2>&1 | tee {log:q}"
+        command("audit", "figures", "out_json", "out_md")
 
 
 rule bundle:
@@ -103,7 +34,7 @@ rule bundle:
     input:
         audit=f"{AUDIT}/audit.json",
     output:
-        crate=f"{RESULTS}.crate.zip",
+        out=f"{RESULTS}.crate.zip",
         manifest=f"{RESULTS}.crate.manifest.json",
     log:
         f"{RESULTS}/logs/bundle.log",
@@ -117,18 +48,7 @@ rule bundle:
         runtime=60,
     params:
         results=lambda wc: RESULTS,
+        figures="paper_figures",
         code=code("bundle"),
     shell:
-        "python -m lmu_scaling bundle {params.results:q}"
-        " --figures paper_figures"
-        " --out {output.crate:q}"
-        " --manifest {output.manifest:q} --code {params.code} 2>&1 | tee {log:q}"
-
-
-onstart:
-    asked = set(workflow.dag_settings.targets)
-    if not asked or asked - {"plan", "rehearsal", "audit"}:
-        try:
-            refuse_small_disk(CONFIG)
-        except UserError as error:
-            raise WorkflowError(str(error)) from None
+        command("bundle", "figures")

@@ -9,15 +9,16 @@ from snakemake.exceptions import WorkflowError
 sys.path.insert(0, workflow.basedir)
 
 from lmu_scaling import experiment
-from lmu_scaling.audit.resources import Needs, Partition
+from lmu_scaling.planning.resources import JobResources, Partition
 from lmu_scaling.config import read, validate
 from lmu_scaling.errors import UserError
+from lmu_scaling.fingerprint import fingerprint
+from lmu_scaling.jobs import command, find
 from lmu_scaling.models import architecture
+from lmu_scaling.analysis.claims import claim_modules
 from lmu_scaling.paper.inputs import inputs_of
-from lmu_scaling.provenance import fingerprint
 from lmu_scaling.runtime import canonical_json, sha256_bytes, sha256_file
 from lmu_scaling.spec import NUMBER
-from lmu_scaling.verbs import verb as find_verb
 
 try:
     # Snakemake has read these files, but of two equal keys it takes the last without a word.
@@ -30,7 +31,7 @@ except UserError as error:
 RESULTS = f"results/{CONFIG.experiment}"
 RUNS = {run.name: run for run in experiment.runs(CONFIG)}
 SWEEPS = {run.name: run for run in experiment.sweeps(CONFIG)}
-NEEDS = Needs(CONFIG, lambda: partitions())
+JOB_RESOURCES = JobResources(CONFIG, lambda: partitions())
 CATALOG = f"{workflow.basedir}/workflow/catalog"
 ENVS = f"{workflow.basedir}/envs"
 
@@ -59,16 +60,14 @@ wildcard_constraints:
     name=r"\w+",
 
 
-def code(verb, *modules):
-    """Fingerprint of the code behind a verb: an edit that changes meaning reruns its rule, a comment does not."""
-    return fingerprint(find_verb(verb).module, *modules)
+def code(job, *modules):
+    """Fingerprint of the code behind a job: an edit that can change its result reruns its rule, a comment does not."""
+    return fingerprint(find(job).module, *modules)
 
 
-def model_code(verb, run):
-    """The same with the network of one run: editing one variant's layers retrains that variant only."""
-    kinds = architecture({**RUNS, **SWEEPS}[run].variant).kinds
-    layers = {kind.builder.partition(":")[0] for kind in kinds}
-    return code(verb, *layers)
+def model_code(job, run):
+    """The same with the variant of one run and its layers: editing a layer retrains the variants that use it only."""
+    return code(job, *architecture({**RUNS, **SWEEPS}[run].variant).modules)
 
 
 def content(path):
@@ -115,6 +114,10 @@ def partitions():
 # ---- inputs of rules, by stage
 
 
+def spec_of(run):
+    return experiment.spec_of(CONFIG, {**RUNS, **SWEEPS}[run])
+
+
 def sweep_results(wildcards):
     runs = experiment.sweep(CONFIG, wildcards.variant, wildcards.size)
     return [f"{RESULTS}/training/{run.name}/result.json" for run in runs]
@@ -134,18 +137,10 @@ def evaluated(*names):
 
 
 def models():
-    """The distinct models of the experiment, labelled."""
+    """The distinct models of the experiment by `<variant>-<size>`."""
     cells = dict.fromkeys((run.variant, run.size) for run in RUNS.values())
-    return as_json(
-        [
-            {
-                "variant": v,
-                "size": s,
-                "model": experiment.model_spec(CONFIG, v, s).asdict(),
-            }
-            for v, s in cells
-        ]
-    )
+    specs = {f"{v}-{s}": experiment.model_spec(CONFIG, v, s).asdict() for v, s in cells}
+    return as_json(specs)
 
 
 def shown(kind):
@@ -162,9 +157,9 @@ def products():
         *(f"paper_figures/tables/{name}.manifest.json" for name in CONFIG.paper.tables),
     ]
     runs = expand(
-        f"{RESULTS}/training/{{run}}/{{verb}}.manifest.json",
+        f"{RESULTS}/training/{{run}}/{{name}}.manifest.json",
         run=[*RUNS, *SWEEPS],
-        verb=["spec", "train"],
+        name=["spec", "train"],
     )
     evaluations = expand(
         f"{RESULTS}/evaluation/{{run}}/evaluate.manifest.json", run=RUNS

@@ -6,7 +6,7 @@ rule evaluate:
     input:
         spec=f"{RESULTS}/training/{{run}}/spec.json",
         weights=f"{RESULTS}/training/{{run}}/weights.safetensors",
-        tokens=f"{RESULTS}/tokens/manifest.json",
+        tokens=f"{RESULTS}/tokens/index.json",
     output:
         summary=f"{RESULTS}/evaluation/{{run}}/summary.json",
         per_token=f"{RESULTS}/evaluation/{{run}}/per_token.parquet",
@@ -20,17 +20,12 @@ rule evaluate:
         f"{ENVS}/train.yaml"
     threads: 1
     resources:
-        mem_mb=lambda wc, attempt: attempt * (4000 if NEEDS.gpu else 2000),
-        runtime=lambda wc: NEEDS.evaluate_minutes(wc.run),
-        gpu=NEEDS.gpu,
+        mem_mb=lambda wc, attempt: attempt * (4000 if JOB_RESOURCES.gpu else 2000),
+        runtime=lambda wc: JOB_RESOURCES.evaluate_minutes(wc.run),
+        gpu=JOB_RESOURCES.gpu,
         device="auto",
     params:
-        settings=narrow(CONFIG.evaluation),
+        max_sequences=CONFIG.evaluation.max_sequences,
         code=lambda wc: model_code("evaluate", wc.run),
     shell:
-        "python -m lmu_scaling.training.launch {resources.gpu} evaluate"
-        " --spec {input.spec:q} --weights {input.weights:q} --tokens {input.tokens:q}"
-        " --settings {params.settings:q}"
-        " --summary {output.summary:q} --per-token {output.per_token:q} --sequences {output.sequences:q}"
-        " --device {resources.device} --threads {threads}"
-        " --manifest {output.manifest:q} --code {params.code} 2>&1 | tee {log:q}"
+        command("evaluate", "threads", resources=("device",), gpu=True)

@@ -1,4 +1,4 @@
-# paper: every figure, every table and the report. They show what `analysis` wrote and compute nothing.
+# paper: figures, tables and the report, made from what `analysis` wrote.
 
 FORMATS = ("pdf", "svg", "png")
 FIGURES = [
@@ -17,9 +17,7 @@ LOOK = as_json(
         "experiment": CONFIG.experiment,
         "corpus": CONFIG.corpus.source,
         "tokens": CONFIG.training.steps * CONFIG.training.batch * CONFIG.models.context,
-        "context": CONFIG.models.context,
-        "vocab": CONFIG.tokens.vocab,
-        "looks": {name: look.model_dump() for name, look in CONFIG.paper.looks.items()},
+        "marks": {name: look.model_dump() for name, look in CONFIG.paper.looks.items()},
     }
 )
 
@@ -50,15 +48,13 @@ rule figure:
         mem_mb=1000,
         runtime=5,
     params:
+        name="{name}",
         results=lambda wc: RESULTS,
         look=LOOK,
+        paper=content(f"{CATALOG}/paper.yaml"),
         code=lambda wc: code("figure", f"lmu_scaling.paper.figures.{wc.name}"),
     shell:
-        "python -m lmu_scaling figure"
-        " --name {wildcards.name:q} --results {params.results:q} --look {params.look:q}"
-        " --pdf {output.pdf:q} --svg {output.svg:q} --png {output.png:q} --caption {output.caption:q}"
-        " --read {input:q}"
-        " --manifest {output.manifest:q} --code {params.code} 2>&1 | tee {log:q}"
+        command("figure")
 
 
 rule paper_table:
@@ -86,14 +82,12 @@ rule paper_table:
         mem_mb=1000,
         runtime=5,
     params:
+        name="{name}",
         results=lambda wc: RESULTS,
         look=LOOK,
         code=lambda wc: code("paper-table", f"lmu_scaling.paper.tables.{wc.name}"),
     shell:
-        "python -m lmu_scaling paper-table"
-        " --name {wildcards.name:q} --results {params.results:q} --look {params.look:q}"
-        " --tex {output.tex:q} --csv {output.csv:q} --md {output.md:q} --read {input:q}"
-        " --manifest {output.manifest:q} --code {params.code} 2>&1 | tee {log:q}"
+        command("paper-table")
 
 
 rule report:
@@ -120,11 +114,10 @@ rule report:
         runtime=10,
     params:
         results=lambda wc: RESULTS,
-        notebook=content(f"{workflow.basedir}/workflow/notebooks/replication.ipynb"),
+        figures="paper_figures",
+        source=content(f"{workflow.basedir}/workflow/notebooks/replication.ipynb"),
         style=content(f"{workflow.basedir}/lmu_scaling/paper/report.css"),
+        paper=content(f"{CATALOG}/paper.yaml"),
         code=code("report"),
     shell:
-        "python -m lmu_scaling report"
-        " --results {params.results:q} --figures paper_figures"
-        " --out {output.page:q} --read {input:q}"
-        " --manifest {output.manifest:q} --code {params.code} 2>&1 | tee {log:q}"
+        command("report")

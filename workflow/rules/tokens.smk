@@ -1,15 +1,86 @@
-# tokens: flat uint16 shards per part and split, and the manifest that makes them one stream.
+# tokens: encode the text, decide on duplicates and the subsample, write flat uint16 shards and their index.
 
 TOKENS = f"{RESULTS}/tokens"
+PARTS = [f"{part:05d}" for part in range(CONFIG.corpus.parts)]
+TOKENS_SETTINGS = as_json(CONFIG.tokens.model_dump())
+FILTERS = as_json([item.model_dump() for item in CONFIG.corpus.filters])
+SPLIT = as_json(CONFIG.corpus.split.model_dump())
+# Modules of the configured filters: an edit of another filter reruns nothing.
+FILTER_MODULES = [type(item).__module__ for item in CONFIG.corpus.filters]
 
 
-rule tokenise:
-    """Write the shards of one part: drops applied, documents split by content hash, separators between them."""
+rule encode:
+    """Read one part of the corpus, apply the filters to each document, encode what is left."""
     input:
-        tokens=f"{CORPUS}/parts/{{part}}.tokens.bin",
-        signatures=f"{CORPUS}/parts/{{part}}.signatures.npz",
-        drops=f"{CORPUS}/drops.npy",
-        corpus=f"{CORPUS}/manifest.json",
+        source=f"{CORPUS}/source.json",
+    output:
+        tokens=temp(f"{TOKENS}/parts/{{part}}.tokens.bin"),
+        signatures=temp(f"{TOKENS}/parts/{{part}}.signatures.npz"),
+        counts=f"{TOKENS}/parts/{{part}}.json",
+        manifest=f"{TOKENS}/parts/{{part}}.manifest.json",
+    log:
+        f"{RESULTS}/logs/encode/{{part}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/encode/{{part}}.tsv"
+    conda:
+        f"{ENVS}/data.yaml"
+    threads: 1
+    resources:
+        mem_mb=lambda wc, attempt: attempt * 2000,
+        runtime=lambda wc: JOB_RESOURCES.text_minutes("encode", len(PARTS)),
+    params:
+        filters=FILTERS,
+        parts=CONFIG.corpus.parts,
+        on_bad_document=CONFIG.corpus.on_bad_document,
+        tokens=TOKENS_SETTINGS,
+        part=lambda wc: int(wc.part),
+        out=lambda wc: f"{TOKENS}/parts",
+        code=code("encode", *FILTER_MODULES),
+    shell:
+        command("encode")
+
+
+rule deduplicate:
+    """Decide for the whole corpus which documents are duplicates and which are left out by the token target."""
+    input:
+        source=f"{CORPUS}/source.json",
+        signatures=expand(f"{TOKENS}/parts/{{part}}.signatures.npz", part=PARTS),
+        counts=expand(f"{TOKENS}/parts/{{part}}.json", part=PARTS),
+    output:
+        drops=f"{TOKENS}/drops.npy",
+        report=f"{TOKENS}/report.csv",
+        selection=f"{TOKENS}/selection.json",
+        manifest=f"{TOKENS}/selection.manifest.json",
+    log:
+        f"{RESULTS}/logs/deduplicate.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/deduplicate.tsv"
+    conda:
+        f"{ENVS}/data.yaml"
+    threads: 1
+    resources:
+        mem_mb=lambda wc, attempt: attempt * JOB_RESOURCES.deduplicate_mb(),
+        runtime=lambda wc: JOB_RESOURCES.text_minutes("deduplicate"),
+    params:
+        filters=FILTERS,
+        parts=CONFIG.corpus.parts,
+        split=SPLIT,
+        target_tokens=CONFIG.corpus.target_tokens,
+        max_bad_share=CONFIG.corpus.max_bad_share,
+        part_folder=lambda wc: f"{TOKENS}/parts",
+        out=lambda wc: TOKENS,
+        code=code("deduplicate", *FILTER_MODULES),
+    shell:
+        command("deduplicate")
+
+
+rule shard:
+    """Write the shards of one part: the documents that are kept, split by content hash."""
+    input:
+        tokens=f"{TOKENS}/parts/{{part}}.tokens.bin",
+        signatures=f"{TOKENS}/parts/{{part}}.signatures.npz",
+        drops=f"{TOKENS}/drops.npy",
+        selection=f"{TOKENS}/selection.json",
     output:
         train=f"{TOKENS}/{{part}}.train.bin",
         validation=f"{TOKENS}/{{part}}.validation.bin",
@@ -18,36 +89,31 @@ rule tokenise:
         histogram=f"{TOKENS}/{{part}}.counts.npy",
         manifest=f"{TOKENS}/{{part}}.manifest.json",
     log:
-        f"{RESULTS}/logs/tokenise/{{part}}.log",
+        f"{RESULTS}/logs/shard/{{part}}.log",
     benchmark:
-        f"{RESULTS}/benchmarks/tokenise/{{part}}.tsv"
+        f"{RESULTS}/benchmarks/shard/{{part}}.tsv"
     conda:
         f"{ENVS}/data.yaml"
     threads: 1
     resources:
         mem_mb=lambda wc, attempt: attempt * 2000,
-        runtime=lambda wc: NEEDS.text_minutes("tokenise", len(PARTS)),
+        runtime=lambda wc: JOB_RESOURCES.text_minutes("shard", len(PARTS)),
     params:
-        settings=narrow(CONFIG.corpus, "split"),
+        split=SPLIT,
         tokens=TOKENS_SETTINGS,
+        selection=lambda wc: TOKENS,
+        part_folder=lambda wc: f"{TOKENS}/parts",
         part=lambda wc: int(wc.part),
-        corpus=lambda wc: CORPUS,
-        parts=lambda wc: f"{CORPUS}/parts",
-        folder=lambda wc: TOKENS,
-        code=code("tokenise"),
+        out=lambda wc: TOKENS,
+        code=code("shard"),
     shell:
-        "python -m lmu_scaling tokenise"
-        " --settings {params.settings:q} --tokens {params.tokens:q}"
-        " --corpus {params.corpus:q} --parts {params.parts:q} --part {params.part} --out {params.folder:q}"
-        " --read {input:q}"
-        " --wrote {output.train:q} {output.validation:q} {output.test:q} {output.counts:q} {output.histogram:q}"
-        " --manifest {output.manifest:q} --code {params.code} 2>&1 | tee {log:q}"
+        command("shard")
 
 
-rule tokens_manifest:
-    """Merge the parts: counts, checksums, unigram cross-entropy. All later stages start from this file."""
+rule index:
+    """Write the index of all shards: counts, checksums, unigram cross-entropy. All later stages start from it."""
     input:
-        corpus=f"{CORPUS}/manifest.json",
+        selection=f"{TOKENS}/selection.json",
         counts=expand(f"{TOKENS}/{{part}}.json", part=PARTS),
         histograms=expand(f"{TOKENS}/{{part}}.counts.npy", part=PARTS),
         shards=expand(
@@ -56,27 +122,22 @@ rule tokens_manifest:
             split=["train", "validation", "test"],
         ),
     output:
-        tokens=f"{TOKENS}/manifest.json",
-        manifest=f"{TOKENS}/tokens.manifest.json",
+        out=f"{TOKENS}/index.json",
+        manifest=f"{TOKENS}/index.manifest.json",
     log:
-        f"{RESULTS}/logs/tokens_manifest.log",
+        f"{RESULTS}/logs/index.log",
     benchmark:
-        f"{RESULTS}/benchmarks/tokens_manifest.tsv"
+        f"{RESULTS}/benchmarks/index.tsv"
     conda:
         f"{ENVS}/data.yaml"
     threads: 1
     resources:
         mem_mb=2000,
-        runtime=lambda wc: NEEDS.text_minutes("tokens_manifest"),
+        runtime=lambda wc: JOB_RESOURCES.text_minutes("index"),
     params:
-        settings=narrow(CONFIG.corpus, "parts"),
+        parts=CONFIG.corpus.parts,
         tokens=TOKENS_SETTINGS,
-        corpus=lambda wc: CORPUS,
         folder=lambda wc: TOKENS,
-        code=code("tokens-manifest"),
+        code=code("index"),
     shell:
-        "python -m lmu_scaling tokens-manifest"
-        " --settings {params.settings:q} --tokens {params.tokens:q}"
-        " --corpus {params.corpus:q} --folder {params.folder:q}"
-        " --out {output.tokens:q} --read {input.corpus:q} {input.counts:q}"
-        " --manifest {output.manifest:q} --code {params.code} 2>&1 | tee {log:q}"
+        command("index")

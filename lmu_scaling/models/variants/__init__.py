@@ -1,1 +1,1 @@
-"""One module per model variant. A module registers its architecture when it is imported, and does not import torch."""
+"""One module per model variant, called like the variant; it registers an `Architecture` when it is read."""

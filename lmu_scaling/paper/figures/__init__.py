@@ -1,1 +1,1 @@
-"""One module per figure: a literal `INPUTS` and `draw(inputs, look)`; the module's name is the figure's."""
+"""One module per figure, named like the figure: a literal tuple `INPUTS` and `draw(inputs, look)`."""

@@ -1,4 +1,4 @@
-"""Figure 2: the block with its output dimensions, in both variants, drawn from the models that were built."""
+"""Figure 2: the block of both LMU variants with output dimensions, from the models that were built."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from lmu_scaling.models import architecture
-from lmu_scaling.paper import diagram, read
+from lmu_scaling.paper import diagram, load
 from lmu_scaling.paper.style import SUBDUED, Look
 
 INPUTS = ("analysis/counts.csv",)
@@ -21,7 +21,7 @@ PITCH = BOX + GAP
 
 @dataclass(frozen=True)
 class Step:
-    """A box: what it does, and the dimensions of what leaves it, as symbols and as numbers."""
+    """A box: title and formula, and the dimensions of its output as symbols and as numbers."""
 
     title: str
     formula: str
@@ -31,10 +31,10 @@ class Step:
 
 
 def draw(inputs: dict[str, Path], look: Look) -> tuple[Figure, str]:
-    counts = read.table(
+    counts = load.table(
         inputs["analysis/counts.csv"], "variant size n_exact d context vocab blocks ffn heads q q_reduced theta"
     )
-    size = read.size_names(counts)[-1]
+    size = load.size_names(counts)[-1]
     rows: dict[str, Any] = {row["variant"]: row for row in counts[counts["size"] == size].to_dict("records")}
     shown = [variant for variant in VARIANTS if variant in rows]
     height = 8 * PITCH + 0.95
@@ -49,7 +49,7 @@ def draw(inputs: dict[str, Path], look: Look) -> tuple[Figure, str]:
 
 
 def _stack(axes: Axes, x: float, top: float, width: float, variant: str, row: dict[str, Any], look: Look) -> None:
-    """One variant from the tokens (top) to the scores (bottom)."""
+    """Draw one variant, from tokens (top) to logits (bottom)."""
     mark, arch = look.mark(variant), architecture(variant)
     axes.text(x, top, mark.label, ha="center", va="top", size=9, weight="bold", color=mark.colour)
     n, d = row["context"], row["d"]
@@ -60,18 +60,12 @@ def _stack(axes: Axes, x: float, top: float, width: float, variant: str, row: di
         entry = y
         for step in STEPS[kind](row, mark.colour):
             y = _step(axes, x, y, width, step)
-        diagram.bypass(axes, x - width / 2 - 0.1, entry + GAP * 0.36, y + GAP * 0.50, x)
+        diagram.skip_connection(axes, x - width / 2 - 0.1, entry + GAP * 0.36, y + GAP * 0.50, x)
     frame_bottom = y + GAP * 0.34
     axes.plot([x + width / 2 + 0.05, x + width / 2 + 0.1, x + width / 2 + 0.1, x + width / 2 + 0.05],
               [frame_top, frame_top, frame_bottom, frame_bottom], color=mark.colour, linewidth=1.0)  # fmt: skip
-    axes.text(
-        x + width / 2 + 0.12,
-        (frame_top + frame_bottom) / 2,
-        f"×{row['blocks']}",
-        color=mark.colour,
-        size=8.5,
-        va="center",
-    )
+    middle = (frame_top + frame_bottom) / 2
+    axes.text(x + width / 2 + 0.12, middle, f"×{row['blocks']}", color=mark.colour, size=8.5, va="center")
     _step(axes, x, y, width, Step("Tied output head", "", "n × |V|", f"{n} × {row['vocab']}"), last=True)
     if width < 2:
         memory = f", q = {row['q']:.0f}, q′ = {row['q_reduced']:.0f}" if row["q"] == row["q"] else ""
@@ -92,7 +86,7 @@ def _step(axes: Axes, x: float, y: float, width: float, step: Step, last: bool =
     diagram.arrow(axes, (x, bottom), (x, bottom - GAP + (0.06 if last else 0)))
     symbols = step.symbols if width > 2 else step.symbols.removesuffix(" each")
     axes.text(x + 0.07, bottom - GAP * 0.46, symbols, size=6, va="center", color=SUBDUED)
-    if width > 2:  # in one column only the symbols fit; the line below the stack has the numbers
+    if width > 2:  # in one column only the symbols fit; numbers are listed below
         axes.text(x + width / 2, bottom - GAP * 0.46, step.numbers, size=6, va="center", ha="right", color=SUBDUED)
     return bottom - GAP
 
@@ -121,17 +115,12 @@ def _lmu(row: dict[str, Any], colour: str) -> list[Step]:
     ]
 
 
-def _lstm(row: dict[str, Any], colour: str) -> list[Step]:
-    return [Step("LSTM", "", "n × d", f"{row['context']} × {row['d']}", colour)]
-
-
-STEPS = {"ffn": _ffn, "attention": _attention, "lmu": _lmu, "lstm": _lstm}
+STEPS = {"ffn": _ffn, "attention": _attention, "lmu": _lmu}
 
 
 def _caption(rows: dict[str, Any], shown: list[str], size: str, look: Look) -> str:
     text = (
-        "The LMU and implicit self-attention architecture with the output dimensions of each step, for the largest "
-        "size "
+        "LMU with implicit self-attention, with the output dimensions of each step, for the largest size "
         f"({size}). n: sequence length, d: embedding dimension, q: order of the memory, q′: reduced order, |V|: "
         "vocabulary. Grey lines are skip connections around a LayerNorm and a sub-layer; a last LayerNorm precedes the "
         "head. One variant starts its block with a feed-forward network, the other with global attention. "

@@ -1,4 +1,4 @@
-"""Behind Table 1: measured time and memory of one layer against sequence length, with fitted slopes."""
+"""Measured time and memory of one layer against sequence length, with fitted slopes (the data of Table 1)."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lmu_scaling.paper import read
-from lmu_scaling.paper.axes import End, label_ends, log_axis, powers_of_two
-from lmu_scaling.paper.style import LAYERS, Look, note
+from lmu_scaling.paper import load
+from lmu_scaling.paper.axes import EndLabel, label_ends, log_axis, powers_of_two
+from lmu_scaling.paper.style import LAYERS, SMALL_MEMORY, Look, note
 
 INPUTS = ("analysis/complexity.csv", "analysis/complexity_slopes.csv")
 PANELS = (("compute", "seconds", "Time of one pass"), ("memory", "bytes", "Peak memory"))
 
 
 def draw(inputs: dict[str, Path], look: Look) -> tuple[Figure, str]:
-    points = read.table(inputs["analysis/complexity.csv"], "layer n seconds bytes")
-    slopes = read.table(inputs["analysis/complexity_slopes.csv"], "layer quantity slope low high stated n_min n_max")
+    points = load.table(inputs["analysis/complexity.csv"], "layer n seconds bytes")
+    slopes = load.table(inputs["analysis/complexity_slopes.csv"], "layer quantity slope low high stated n_min n_max")
     figure, panels = look.panels(2, 2.8, 4.8, sharex=True)
     for axes, (quantity, column, label) in zip(panels, PANELS, strict=True):
         _panel(axes, points, slopes[slopes["quantity"] == quantity], column, label)
@@ -40,7 +40,7 @@ def _panel(axes: Axes, points: pd.DataFrame, slopes: pd.DataFrame, column: str, 
         slope = slopes[slopes["layer"] == layer]
         if len(slope):
             text = f"$n^{{{slope['slope'].iloc[0]:.2f}}}$"
-            ends.append(End(own["n"].iloc[-1], own[column].iloc[-1], text, colour, 8))
+            ends.append(EndLabel(own["n"].iloc[-1], own[column].iloc[-1], text, colour, 8))
     if not ends:
         note(axes, "nothing was measured")
         return
@@ -61,21 +61,16 @@ def _bytes(value: float) -> str:
 def _caption(points: pd.DataFrame, slopes: pd.DataFrame) -> str:
     text = (
         f"Measured time (left) and peak memory (right) of one layer, n = {points['n'].min():,} to "
-        f"{points['n'].max():,}. "
-        f"Exponents are log–log slopes over n = {slopes['n_min'].min():,} to {slopes['n_max'].max():,}; "
-        "for them memory below 512 KiB, which is not told from noise, counts as equal. "
+        f"{points['n'].max():,}. Exponents are log–log slopes over n = {slopes['n_min'].min():,} to "
+        f"{slopes['n_max'].max():,}; {SMALL_MEMORY}. "
     )
     for layer, (name, *_) in LAYERS.items():
         own = slopes[slopes["layer"] == layer].set_index("quantity")
         if {"compute", "memory"} <= set(own.index):
             time, memory = own.loc["compute"], own.loc["memory"]
-            stated = (
-                f"; stated: O({time['stated']}), O({memory['stated']})"
-                if str(time["stated"]) not in ("nan", "–")
-                else ""
-            )
             text += (
                 f"{name}: time {time['slope']:.2f} [{time['low']:.2f}, {time['high']:.2f}], "
-                f"memory {memory['slope']:.2f} [{memory['low']:.2f}, {memory['high']:.2f}]{stated}. "
+                f"memory {memory['slope']:.2f} [{memory['low']:.2f}, {memory['high']:.2f}]; "
+                f"stated: O({time['stated']}), O({memory['stated']}). "
             )
     return text

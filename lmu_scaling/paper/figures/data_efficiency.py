@@ -1,4 +1,4 @@
-"""How many times more tokens a transformer needs for the LMU's loss (the paper's "10x"), against N."""
+"""Token multiplier against N: how many times more tokens a transformer needs for the LMU's loss (the paper's "10x")."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lmu_scaling.paper import read
-from lmu_scaling.paper.axes import N_LABEL, log_axis, span
+from lmu_scaling.analysis.reference import load_paper
+from lmu_scaling.paper import load
+from lmu_scaling.paper.axes import N_LABEL, log_axis, set_log_limits
 from lmu_scaling.paper.style import SUBDUED, Look, Mark, note
 
 INPUTS = ("analysis/multipliers.csv",)
@@ -21,29 +22,29 @@ PANELS = (
     ("transformer", OURS, "Our LMU against our transformer"),
     ("kaplan", PRINTED, "The paper's laws against Kaplan's"),
 )
-CLAIMED = 10
 TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
 def draw(inputs: dict[str, Path], look: Look) -> tuple[Figure, str]:
-    table = read.table(
+    table = load.table(
         inputs["analysis/multipliers.csv"], "quantity variant against size n value low high infinite_share beyond"
     )
     tokens = table[table["quantity"] == "tokens"]
+    claimed = load_paper()["data_efficiency"]["token_multiplier"]
     figure, panels = look.panels(2, 2.8, 4.9, sharey=True)
     chosen = [tokens[(tokens["against"] == a) & tokens["variant"].isin(list(names))] for a, names, _ in PANELS]
     ceiling = _ceiling(pd.concat(chosen))
-    _values(panels[0], chosen, ceiling)
+    _value_axis(panels[0], chosen, ceiling, claimed)
     for axes, own, (_, names, title) in zip(panels, chosen, PANELS, strict=True):
         axes.set_title(title, loc="left")
-        _panel(axes, own, names, ceiling, look)
+        _panel(axes, own, names, ceiling, claimed, look)
     if look.wide(figure):
         panels[1].label_outer()
     else:
         panels[1].set_ylabel("Token multiplier")
     handles = [_handle(look.mark(variant)) for variant in OURS]
     figure.legend(handles=handles, loc="outside upper center", ncols=2)
-    return figure, _caption(chosen[0], chosen[1], look)
+    return figure, _caption(chosen[0], chosen[1], claimed, look)
 
 
 def _handle(mark: Mark) -> Any:
@@ -53,14 +54,14 @@ def _handle(mark: Mark) -> Any:
 
 
 def _ceiling(tokens: pd.DataFrame) -> float:
-    """Where "infinite" is drawn: above every finite bound."""
+    """Where infinity is drawn: above every finite bound."""
     finite = [v for column in ("value", "low", "high") for v in tokens[column] if math.isfinite(v)]
     return max([40.0, *(2.2 * v for v in finite)])
 
 
-def _panel(axes: Axes, table: pd.DataFrame, names: dict[str, str], ceiling: float, look: Look) -> None:
+def _panel(axes: Axes, table: pd.DataFrame, names: dict[str, str], ceiling: float, claimed: int, look: Look) -> None:
     axes.set_xscale("log")
-    axes.axhline(CLAIMED, color=SUBDUED, linestyle=(0, (5, 2)), linewidth=0.8)
+    axes.axhline(claimed, color=SUBDUED, linestyle=(0, (5, 2)), linewidth=0.8)
     axes.axhline(1, color=SUBDUED, linewidth=0.6)
     axes.set_xlabel(N_LABEL)
     if table.empty:
@@ -70,13 +71,13 @@ def _panel(axes: Axes, table: pd.DataFrame, names: dict[str, str], ceiling: floa
     for variant in names:
         own, mark = table[table["variant"] == variant].sort_values("n"), look.mark(names[variant])
         shift = 0.97 if names[variant] == "lmu" else 1.03
-        for row in _records(own):
+        for _, row in own.iterrows():
             _interval(axes, row, row["n"] * shift, ceiling, mark)
-    span(axes, table["n"])
+    set_log_limits(axes, table["n"])
     log_axis(axes.xaxis, N_LABEL)
 
 
-def _values(axes: Axes, chosen: list[pd.DataFrame], ceiling: float) -> None:
+def _value_axis(axes: Axes, chosen: list[pd.DataFrame], ceiling: float, claimed: int) -> None:
     shown = [v / 1.3 for own in chosen for v in own["value"] if math.isfinite(v)]
     low = min([0.7, *shown]) / (2 if any(own.get("below", pd.Series(dtype=bool)).any() for own in chosen) else 1)
     axes.set_yscale("log")
@@ -86,8 +87,8 @@ def _values(axes: Axes, chosen: list[pd.DataFrame], ceiling: float) -> None:
     axes.minorticks_off()
     axes.set_ylabel("Token multiplier")
     axes.annotate(
-        "the paper: 10×",
-        (1, CLAIMED),
+        f"the paper: {claimed}×",
+        (1, claimed),
         xycoords=axes.get_yaxis_transform(),
         xytext=(-2, 1.5),
         textcoords="offset points",
@@ -99,12 +100,8 @@ def _values(axes: Axes, chosen: list[pd.DataFrame], ceiling: float) -> None:
     )
 
 
-def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    return [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
-
-
-def _interval(axes: Axes, row: dict[str, Any], n: float, ceiling: float, mark: Mark) -> None:
-    """Filled: an estimate. Hollow: a bound, with an arrow in the open direction. On the line ∞: no budget is enough."""
+def _interval(axes: Axes, row: pd.Series, n: float, ceiling: float, mark: Mark) -> None:
+    """Draw an estimate as a filled marker, a bound as a hollow one with an arrow in the open direction."""
     value, low, high = (min(row[key], ceiling) for key in ("value", "low", "high"))
     low = max(low, axes.get_ylim()[0])
     bound = bool(row["beyond"]) or bool(row.get("below", False))
@@ -125,32 +122,29 @@ def _arrow(axes: Axes, n: float, start: float, end: float, mark: Mark) -> None:
     axes.annotate("", (n, end), (n, start), arrowprops=style)
 
 
-def _caption(ours: pd.DataFrame, printed: pd.DataFrame, look: Look) -> str:
+def _caption(ours: pd.DataFrame, printed: pd.DataFrame, claimed: int, look: Look) -> str:
     text = (
         "How many times more tokens a transformer of equal N needs to reach the same loss, with intervals. Left: our "
-        "LMUs "
-        "against our own transformer. A hollow marker is a bound, the largest or smallest budget that was trained, and "
-        "its "
-        "arrow points to where the value lies. Right: what the paper's printed laws say against Kaplan's law, with "
-        "intervals from the rounding of the printed constants; on the line ∞ no number of tokens is enough. The dashed "
-        "line is the paper's claim, 10×. "
+        "LMUs against our own transformer. A hollow marker is a bound, the largest or smallest budget that was "
+        "trained, and its arrow points to where the value lies. Right: the paper's printed laws against Kaplan's law, "
+        "with intervals from the rounding of the printed constants; on the line ∞ no number of tokens is enough. The "
+        f"dashed line is the paper's claim, {claimed}×. "
     )
     for variant in look.order(ours["variant"]):
         row = ours[ours["variant"] == variant].sort_values("n").iloc[-1]
-        text += f"{look.label(variant)} at N = {row['n']:,.0f}: {_words(row)} against our transformer. "
+        text += f"{look.label(variant)} at N = {row['n']:,.0f}: {_multiplier_text(row)} against our transformer. "
     if ours.empty:
         text += "No multiplier against our own transformer: it was not trained at several token budgets. "
-    endless = printed[printed["variant"] == "paper_lmu"]
-    if len(endless):
+    lmu = printed[printed["variant"] == "paper_lmu"]
+    if len(lmu):
         text += (
-            f"By the printed laws the multiplier of the LMU is infinite at {int(endless['value'].eq(math.inf).sum())} "
-            "of "
-            f"{len(endless)} sizes."
+            f"By the printed laws the multiplier of the LMU is infinite at {int(lmu['value'].eq(math.inf).sum())} of "
+            f"{len(lmu)} sizes."
         )
     return text
 
 
-def _words(row: pd.Series) -> str:
+def _multiplier_text(row: pd.Series) -> str:
     if math.isinf(row["value"]):
         return "∞"
     sign = "> " if row["beyond"] else "< " if row.get("below", False) else ""

@@ -1,4 +1,4 @@
-"""What the filters kept and dropped, in the order in which they were applied (the paper's "additional filtering")."""
+"""Documents and bytes that each filter kept and dropped, in order (the paper's "additional filtering")."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from lmu_scaling.paper import read
+from lmu_scaling.paper import load
 from lmu_scaling.paper.style import Look, note
 from lmu_scaling.runtime import si
 
-INPUTS = ("corpus/report.csv",)
+INPUTS = ("tokens/report.csv",)
 PANELS = (("documents", "Documents"), ("bytes", "Bytes of text"))
-KEPT, DROPPED = "#b7c3cc", "#4a4a4a"  # greys: colours belong to variants
+KEPT, DROPPED = "#b7c3cc", "#4a4a4a"  # greys, as colours denote variants
 
 
 def draw(inputs: dict[str, Path], look: Look) -> tuple[Figure, str]:
-    report = read.table(inputs["corpus/report.csv"], "filter kept_documents dropped_documents kept_bytes dropped_bytes")
+    report = load.table(inputs["tokens/report.csv"], "filter kept_documents dropped_documents kept_bytes dropped_bytes")
     height = 0.75 + 0.24 * max(2, len(report))
     figure, panels = look.panels(2, height, 2 * height - 0.2, sharey=True)
     names = [name.replace("_", " ") for name in report["filter"]]

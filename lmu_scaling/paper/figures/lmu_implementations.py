@@ -1,13 +1,14 @@
-"""Figure 1: the memory m₄ evaluated step by step (equation 1) and in parallel as a convolution (equation 4)."""
+"""Figure 1: the memory state m₄ computed step by step (equation 1) and in parallel as a convolution (equation 4)."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lmu_scaling.paper import diagram, read
+from lmu_scaling.paper import diagram, load
 from lmu_scaling.paper.style import SUBDUED, Look
 
 INPUTS = ("analysis/counts.csv",)
@@ -18,7 +19,7 @@ PITCH = 0.8
 
 
 def draw(inputs: dict[str, Path], look: Look) -> tuple[Figure, str]:
-    counts = read.table(inputs["analysis/counts.csv"], "variant n_exact q theta context d")
+    counts = load.table(inputs["analysis/counts.csv"], "variant n_exact q theta context d")
     figure = look.figure(2, PANEL_HEIGHT + 0.2, 2 * PANEL_HEIGHT + 0.2)
     axes = diagram.canvas(figure)
     wide = look.wide(figure)
@@ -69,19 +70,17 @@ def _title(axes: Axes, x0: float, y0: float, title: str, words: str) -> None:
     axes.text(x0 + 0.1 + 0.085 * len(title) + 0.1, y0 + 2.02, words, size=7, va="center", color=SUBDUED)
 
 
-def _caption(counts: object) -> str:
+def _caption(counts: pd.DataFrame) -> str:
     text = (
-        "The memory state m₄ in two ways. Left: equation 1, the linear recurrence m_t = Ā m_{t−1} + B̄ x_t, one step "
-        "after "
-        "the other. Right: equation 4, the same state as a sum of products Ā^{t−j} B̄ x_j that need not wait for each "
-        "other, which is a convolution with the impulse response. "
+        "The memory state m₄ computed in two ways. Left: equation 1, the linear recurrence m_t = Ā m_{t−1} + B̄ x_t, "
+        "step by step. Right: equation 4, the same state as a sum of independent products Ā^{t−j} B̄ x_j, which is a "
+        "convolution with the impulse response. "
     )
-    own = counts.dropna(subset=["q"])  # type: ignore[attr-defined]
+    own = counts.dropna(subset=["q"])
     if own.empty:
         return text + "This experiment trains no model with an LMU."
     row = own.sort_values("n_exact").iloc[-1]
     return text + (
         f"In our largest model m_t has q = {row['q']:.0f} elements for each of d = {row['d']:.0f} channels, a window "
-        "of "
-        f"θ = {row['theta']:g} tokens, and sequences of n = {row['context']:.0f} tokens."
+        f"of θ = {row['theta']:g} tokens, and sequences of n = {row['context']:.0f} tokens."
     )

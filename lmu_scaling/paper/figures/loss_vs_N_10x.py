@@ -1,4 +1,4 @@
-"""Figure 5: the same comparison when the transformer is trained on more tokens (the paper: 13B against 130B)."""
+"""Figure 5: test loss against model size when the transformer is trained on more tokens (the paper: ten times)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from lmu_scaling.paper import read, scaling
+from lmu_scaling.paper import load, loss_vs_size
 from lmu_scaling.paper.style import Look
 
 INPUTS = ("analysis/runs.csv", "analysis/curves.csv")
@@ -14,12 +14,12 @@ OURS = ("lmu", "lmu_attention")
 
 
 def draw(inputs: dict[str, Path], look: Look) -> tuple[Figure, str]:
-    runs = read.runs(inputs["analysis/runs.csv"], scaling.RUN_COLUMNS)
-    curves = read.table(inputs["analysis/curves.csv"], scaling.CURVE_COLUMNS)
-    series = [scaling.Series(name, 1.0) for name in OURS]
+    runs = load.runs(inputs["analysis/runs.csv"], loss_vs_size.RUN_COLUMNS)
+    curves = load.table(inputs["analysis/curves.csv"], loss_vs_size.CURVE_COLUMNS)
+    series = [loss_vs_size.Series(name, 1.0) for name in OURS]
     budgets = sorted({m for m in runs.loc[runs["variant"] == "transformer", "multiple"] if m >= 1})
-    series += [scaling.Series("transformer", multiple) for multiple in budgets or [1.0]]
-    references = [scaling.Reference("kaplan", 1.0), scaling.Reference("kaplan", 10.0)]
-    figure = scaling.loss_against_n(runs, curves, series, references, look)
+    series += [loss_vs_size.Series("transformer", multiple) for multiple in budgets or [1.0]]
+    references = [loss_vs_size.Reference("kaplan", 1.0), loss_vs_size.Reference("kaplan", 10.0)]
+    figure = loss_vs_size.loss_against_n(runs, curves, series, references, look)
     missing = "" if len(budgets) > 1 else "No transformer was trained on a further token budget in this experiment."
-    return figure, f"{scaling.caption(runs, curves, series, references, look)} {missing}"
+    return figure, f"{loss_vs_size.caption(runs, curves, series, references, look)} {missing}"

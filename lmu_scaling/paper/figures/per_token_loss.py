@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lmu_scaling.paper import read
+from lmu_scaling.paper import load
 from lmu_scaling.paper.axes import loss_axis, powers_of_two
 from lmu_scaling.paper.style import FAINT, Look, note
 
@@ -18,12 +18,12 @@ BASELINE = "transformer"
 
 
 def draw(inputs: dict[str, Path], look: Look) -> tuple[Figure, str]:
-    losses = read.table(inputs["analysis/per_token.parquet"], "variant size multiple split axis position mean low high")
-    fits = read.table(
+    losses = load.table(inputs["analysis/per_token.parquet"], "variant size multiple split axis position mean low high")
+    fits = load.table(
         inputs["analysis/per_token_fits.csv"], "variant size multiple axis plateau plateau_low plateau_high early late"
     )
-    counts = read.table(inputs["analysis/counts.csv"], "variant size n_exact context")
-    size = read.size_names(counts)[-1]
+    counts = load.table(inputs["analysis/counts.csv"], "variant size n_exact context")
+    size = load.size_names(counts)[-1]
     losses = losses[
         (losses["size"] == size)
         & (losses["multiple"] == 1)
@@ -84,8 +84,7 @@ def _caption(losses: pd.DataFrame, fits: pd.DataFrame, size: str, look: Look) ->
     text = (
         f"Loss by position in the window, for the largest size ({size}): {look.label(PANELS[0])} (left) and "
         f"{look.label(PANELS[1])} (right), each beside our own {look.label(BASELINE).lower()}, trained on the same "
-        "tokens. "
-        "Positions are gathered in logarithmic bins; bands are intervals, grey areas the positions that are compared. "
+        "tokens. Positions are in logarithmic bins; bands are intervals, grey areas the positions that are compared. "
     )
     for variant in (*PANELS, BASELINE):
         fit = fits[fits["variant"] == variant]

@@ -9,21 +9,21 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lmu_scaling.paper import read
+from lmu_scaling.paper import load
 from lmu_scaling.paper.axes import log_axis, loss_axis
 from lmu_scaling.paper.style import Look, tint
 
 INPUTS = ("analysis/history.parquet", "analysis/counts.csv")
-START = 0.01  # share of the tokens before which every model is alike, and the axis would be wasted
+START = 0.01  # share of the tokens that is not drawn: all models are alike there
 
 
 def draw(inputs: dict[str, Path], look: Look) -> tuple[Figure, str]:
-    history = read.table(
+    history = load.table(
         inputs["analysis/history.parquet"], "run variant size multiple seed tokens loss validation_loss"
     )
-    counts = read.table(inputs["analysis/counts.csv"], "size d n_exact")
+    counts = load.table(inputs["analysis/counts.csv"], "size d n_exact")
     history = history[(history["multiple"] == 1) & (history["tokens"] >= START * history["tokens"].max())]
-    sizes = [size for size in read.size_names(counts) if size in set(history["size"])]
+    sizes = [size for size in load.size_names(counts) if size in set(history["size"])]
     figure, panels, across = _grid(look, len(sizes))
     for axes, size in zip(panels, sizes, strict=False):
         _panel(axes, history[history["size"] == size], look)
@@ -33,7 +33,7 @@ def draw(inputs: dict[str, Path], look: Look) -> tuple[Figure, str]:
         loss_axis(axes, "Loss [nats]")
         log_axis(axes.xaxis, "Tokens")
         axes.label_outer()
-    for axes in panels[max(0, len(sizes) - across) : len(sizes)]:  # the lowest of their columns; below may be nothing
+    for axes in panels[max(0, len(sizes) - across) : len(sizes)]:  # the lowest panel of each column
         axes.tick_params(labelbottom=True)
         axes.set_xlabel("Tokens")
     handles, labels = panels[0].get_legend_handles_labels()

@@ -1,1 +1,1 @@
-"""One module per table: a literal `INPUTS` and `rows(inputs, look)`; the module's name is the table's."""
+"""One module per table, named like the table: a literal tuple `INPUTS` and `rows(inputs, look)`."""

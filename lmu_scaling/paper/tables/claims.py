@@ -1,19 +1,19 @@
-"""The paper's claims and what this experiment says about each."""
+"""The paper's claims and the verdict of this experiment on each."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from lmu_scaling.paper import read
 from lmu_scaling.paper.style import Look
-from lmu_scaling.paper.tabulate import Table, number, spread
+from lmu_scaling.paper.tabulate import Table, interval, number
+from lmu_scaling.runtime import read_json
 
 INPUTS = ("analysis/claims.json",)
 
 
 def rows(inputs: dict[str, Path], look: Look) -> Table:
-    claims = read.record(inputs["analysis/claims.json"])
+    claims = read_json(inputs["analysis/claims.json"])
     return Table(
         f"The paper's claims and the verdicts of experiment {look.experiment or '?'}",
         ("", "Claim", "Place", "The paper", "Here", "Interval", "Verdict", "Why"),
@@ -41,4 +41,4 @@ def _text(value: Any) -> str:
 
 def _interval(claim: dict[str, Any]) -> str:
     low, high = claim.get("low"), claim.get("high")
-    return spread(low, high) if isinstance(low, int | float) and isinstance(high, int | float) else "–"
+    return interval(low, high) if isinstance(low, int | float) and isinstance(high, int | float) else "–"

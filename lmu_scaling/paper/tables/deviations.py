@@ -1,4 +1,4 @@
-"""What the paper leaves open and what was done here, with the value that this experiment's configuration has."""
+"""Decisions where the paper is silent or ambiguous, with their values in this experiment's configuration."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import json
 from pathlib import Path
 from typing import Any
 
-from lmu_scaling.paper import read
 from lmu_scaling.paper.decisions import SECTIONS
 from lmu_scaling.paper.style import Look
 from lmu_scaling.paper.tabulate import Code, Table
+from lmu_scaling.runtime import read_json
 
 INPUTS = ("config.json",)
 
 
 def rows(inputs: dict[str, Path], look: Look) -> Table:
-    config = read.record(inputs["config.json"])
+    config = read_json(inputs["config.json"])
     body = tuple(
         (d.item, d.paper, d.ours, d.why, Code(d.key), Code(_value(config, d.key)))
         for decisions in SECTIONS.values()
@@ -31,7 +31,7 @@ def rows(inputs: dict[str, Path], look: Look) -> Table:
 
 
 def _value(config: Any, key: str) -> str:
-    """The configured value; empty when the key names a file, a long list or a setting of single sizes."""
+    """The configured value; empty if the key names a file or a section."""
     if "/" in key:
         return ""
     for part in key.split("."):

@@ -1,19 +1,19 @@
-"""The fitted power laws L = (N_c / N)^α beside the ones the paper prints."""
+"""Fitted power laws L = (N_c / N)^α and those of the paper."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from lmu_scaling.paper import read
 from lmu_scaling.paper.style import Look
-from lmu_scaling.paper.tabulate import Table, number, spread
+from lmu_scaling.paper.tabulate import Table, interval, number
+from lmu_scaling.runtime import read_json
 
 INPUTS = ("analysis/fits.json",)
 
 
 def rows(inputs: dict[str, Path], look: Look) -> Table:
-    fits = read.record(inputs["analysis/fits.json"])
+    fits = read_json(inputs["analysis/fits.json"])
     order = look.order(fit["variant"] for fit in fits["power"])
     fitted = [fit for fit in fits["power"] if fit.get("fitted", True)]
     power = sorted(fitted, key=lambda fit: (order.index(fit["variant"]), fit["multiple"]))
@@ -24,10 +24,10 @@ def rows(inputs: dict[str, Path], look: Look) -> Table:
             fit["sizes"],
             fit["seeds"],
             number(fit["alpha"], 4),
-            spread(fit["alpha_low"], fit["alpha_high"], 4),
+            interval(fit["alpha_low"], fit["alpha_high"], 4),
             number(fit.get("paper_alpha"), 3),
             number(fit["n_c"]),
-            spread(fit["n_c_low"], fit["n_c_high"]),
+            interval(fit["n_c_low"], fit["n_c_high"]),
             number(fit.get("paper_n_c")),
             number(fit["r2"], 4),
             _floor(fits.get("saturating", []), fit),
@@ -44,7 +44,7 @@ def rows(inputs: dict[str, Path], look: Look) -> Table:
 
 
 def _notes(power: list[dict[str, Any]], look: Look) -> str:
-    """Why some laws are missing."""
+    """Reasons for missing laws."""
     missing = [fit for fit in power if not fit.get("fitted", True)]
     reasons = dict.fromkeys(
         f"{look.label(fit['variant'])} at {fit['multiple']:g}×: {fit.get('note', 'not fitted')}" for fit in missing
@@ -53,7 +53,7 @@ def _notes(power: list[dict[str, Any]], look: Look) -> str:
 
 
 def _floor(saturating: list[dict[str, Any]], fit: dict[str, Any]) -> str:
-    """E of the saturating law E + A N^-α, or why it cannot be told."""
+    """E of the saturating law E + A N^-α, if it is identified."""
     for other in saturating:
         if (other["variant"], other["multiple"]) == (fit["variant"], fit["multiple"]):
             return number(other["E"], 2) if other.get("identified") else "not identified"

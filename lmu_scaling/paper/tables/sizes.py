@@ -1,4 +1,4 @@
-"""The dimensions and parameter counts of every model (the paper's rule is d = √(N/24))."""
+"""Dimensions and parameter counts of every model (the paper's rule: d = √(N/24))."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from lmu_scaling.paper import read
+from lmu_scaling.paper import load
 from lmu_scaling.paper.style import Look
 from lmu_scaling.paper.tabulate import Table
 
@@ -20,8 +20,8 @@ NAMES = ("d", "24d²", "Blocks", "q", "q'", "θ", "Heads", "d'", "N", "N, matric
 
 
 def rows(inputs: dict[str, Path], look: Look) -> Table:
-    counts = read.table(inputs["analysis/counts.csv"], "variant size " + " ".join(COLUMNS))
-    sizes = read.size_names(counts)
+    counts = load.table(inputs["analysis/counts.csv"], "variant size " + " ".join(COLUMNS))
+    sizes = load.size_names(counts)
     order = look.order(counts["variant"])
     found = {(row["variant"], row["size"]): row for row in counts.to_dict("records")}
     body = tuple(

@@ -1,4 +1,4 @@
-"""Table 1: how memory and computation grow with sequence length; the stated terms beside measured exponents."""
+"""Table 1: growth of memory and compute with sequence length, stated and measured."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pandas as pd
 
-from lmu_scaling.paper import read
-from lmu_scaling.paper.style import LAYERS, Look
-from lmu_scaling.paper.tabulate import Math, Table, number, spread
+from lmu_scaling.paper import load
+from lmu_scaling.paper.style import LAYERS, SMALL_MEMORY, Look
+from lmu_scaling.paper.tabulate import Math, Table, interval, number
 
 INPUTS = ("analysis/complexity_slopes.csv",)
 
 
 def rows(inputs: dict[str, Path], look: Look) -> Table:
-    slopes = read.table(
+    slopes = load.table(
         inputs["analysis/complexity_slopes.csv"], "layer quantity slope low high stated expected n_min n_max"
     )
     body = []
@@ -29,9 +29,8 @@ def rows(inputs: dict[str, Path], look: Look) -> Table:
         ("Layer", "Memory", "expected", "measured", "interval", "Compute", "expected", "measured", "interval"),
         tuple(body),
         align="lcrrlcrrl",
-        note="Exponents are slopes of log cost against log n; expected is the slope that the stated term has over "
-        "these n; memory below 512 KiB, which is not told from noise, counts as equal. The terms of "
-        "attention that is not materialised are not the paper's.",
+        note="Exponents are slopes of log cost against log n; expected is the slope of the stated term over these n; "
+        f"{SMALL_MEMORY}. The terms of attention that is not materialised are not the paper's.",
     )
 
 
@@ -40,6 +39,5 @@ def _cells(own: pd.DataFrame, quantity: str) -> tuple[Math | str, str, str, str]
     if row.empty:
         return "–", "–", "–", "–"
     first = row.iloc[0]
-    term = str(first["stated"])
-    stated = Math(f"O({term})") if term not in ("nan", "–", "") else "–"
-    return stated, number(first["expected"], 2), number(first["slope"], 2), spread(first["low"], first["high"], 2)
+    stated = Math(f"O({first['stated']})")
+    return stated, number(first["expected"], 2), number(first["slope"], 2), interval(first["low"], first["high"], 2)

@@ -1,4 +1,4 @@
-"""Table 2: parameters and FLOPs per token of one layer, by formula and counted on the built models, for each size."""
+"""Table 2: parameters and FLOPs per token of one layer, by formula and as counted on the built models."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from lmu_scaling.paper import read
+from lmu_scaling.paper import load
 from lmu_scaling.paper.style import Look
 from lmu_scaling.paper.tabulate import Math, Table
 
@@ -15,12 +15,12 @@ INPUTS = ("analysis/table2.csv", "analysis/counts.csv")
 
 
 def rows(inputs: dict[str, Path], look: Look) -> Table:
-    table = read.table(
+    table = load.table(
         inputs["analysis/table2.csv"],
         "variant size layer operation repeats parameters_formula parameters parameters_measured flops_formula flops "
         "flops_measured",
     )
-    sizes = read.size_names(read.table(inputs["analysis/counts.csv"], "size n_exact"))
+    sizes = load.size_names(load.table(inputs["analysis/counts.csv"], "size n_exact"))
     body = []
     for size in sizes:
         own = table[table["size"] == size]
@@ -40,8 +40,7 @@ def rows(inputs: dict[str, Path], look: Look) -> Table:
                 )
             )
     return Table(
-        "Parameters and FLOPs per token (forward pass) of one layer: the formulas, their values, and the count on the "
-        "built "
+        "Parameters and FLOPs per token (forward pass) of one layer: formulas, their values, and counts on the built "
         "model",
         ("Size", "Models", "Operation", "Parameters", "value", "built", "FLOPs per token", "value", "built"),
         tuple(body),

@@ -1,0 +1,91 @@
+"""Global self-attention: causal, multi-head, over the whole sequence."""
+
+from __future__ import annotations
+
+from lmu_scaling.models.architecture import LayerDescription, ModelSpec, Row, register_layer
+
+PROJECTIONS, MIXING = "Attention projections", "Attention scores and values"
+
+
+def _rows(spec: ModelSpec) -> tuple[Row, ...]:
+    """With (n + 1)/2 keys per token, the average under a causal mask."""
+    d, n = spec.d, spec.context
+    return (
+        Row(PROJECTIONS, "4d²", 4 * d * d, "8d²", 8 * d * d),
+        Row(MIXING, "–", 0, "2d(n+1)", 2 * d * (n + 1)),
+    )
+
+
+register_layer(
+    LayerDescription(
+        name="attention",
+        fields=("heads",),
+        parameters=lambda spec: 4 * spec.d * spec.d + 4 * spec.d,
+        rows=_rows,
+        activations=lambda spec: 5 * spec.d + (spec.heads or 0),
+        builder=f"{__name__}:GlobalAttention",
+    )
+)
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lmu_scaling.models.layer import Layer, glorot_
+
+
+class GlobalAttention(Layer):
+    """Scaled by 1/√e, where e = d / heads, with biases."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__()
+        assert spec.heads is not None
+        self.heads = spec.heads
+        self.qkv = nn.Linear(spec.d, 3 * spec.d)
+        self.out = nn.Linear(spec.d, spec.d)
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        for weight in self.qkv.weight.data.chunk(3):
+            glorot_(weight, generator)
+        glorot_(self.out.weight, generator)
+        nn.init.zeros_(self.qkv.bias)
+        nn.init.zeros_(self.out.bias)
+
+    def _split(self, x_bnd: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        b, n, d = x_bnd.shape
+        Q, K, V = self.qkv(x_bnd).view(b, n, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
+        return Q, K, V
+
+    def forward(self, x_bnd: Tensor) -> Tensor:
+        Q_bhne, K_bhne, V_bhne = self._split(x_bnd)
+        mixed_bhne = F.scaled_dot_product_attention(Q_bhne, K_bhne, V_bhne, is_causal=True)
+        return self.out(mixed_bhne.transpose(1, 2).reshape(x_bnd.shape))
+
+    def initial_state(self, batch: int, device: torch.device | None) -> tuple[Tensor, Tensor]:
+        empty = self.qkv.weight.new_empty(batch, self.heads, 0, self.out.in_features // self.heads, device=device)
+        return empty, empty
+
+    def step(self, x_bd: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """The state holds the keys and values of all tokens so far: it grows with the sequence (Table 1)."""
+        Q_bh1e, K_bh1e, V_bh1e = self._split(x_bd[:, None])
+        K_bhne = torch.cat([state[0], K_bh1e.to(state[0].dtype)], dim=2)
+        V_bhne = torch.cat([state[1], V_bh1e.to(state[1].dtype)], dim=2)
+        mixed_bh1e = F.scaled_dot_product_attention(Q_bh1e.to(K_bhne.dtype), K_bhne, V_bhne)
+        return self.out(mixed_bh1e.reshape(x_bd.shape)), (K_bhne, V_bhne)
+
+    def forward_by_operation(self, x_nd: Tensor, run: Callable[..., Any]) -> Tensor:
+        """Row by row, so that a token pays for the keys it can see and no others."""
+        n, d = x_nd.shape
+        e = d // self.heads
+        qkv = run(PROJECTIONS, self.qkv, x_nd, matrices=[self.qkv.weight])
+        Q_hne, K_hne, V_hne = qkv.view(n, 3, self.heads, e).permute(1, 2, 0, 3)
+        rows = []
+        for t in range(n):
+            scores = run(MIXING, torch.matmul, Q_hne[:, t : t + 1], K_hne[:, : t + 1].transpose(1, 2))
+            weights = torch.softmax(scores / e**0.5, dim=-1)
+            rows.append(run(MIXING, torch.matmul, weights, V_hne[:, : t + 1]))
+        mixed_nd = torch.cat(rows, dim=1).transpose(0, 1).reshape(n, d)
+        return run(PROJECTIONS, self.out, mixed_nd, matrices=[self.out.weight])

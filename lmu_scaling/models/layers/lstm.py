@@ -1,0 +1,69 @@
+"""The LSTM layer of the recurrent baseline."""
+
+from __future__ import annotations
+
+from lmu_scaling.models.architecture import LayerDescription, ModelSpec, Row, register_layer
+
+GATES = "LSTM gates"
+
+register_layer(
+    LayerDescription(
+        name="lstm",
+        fields=(),
+        parameters=lambda spec: 8 * spec.d * spec.d + 8 * spec.d,
+        rows=lambda spec: (Row(GATES, "8d²", 8 * spec.d * spec.d, "16d²", 16 * spec.d * spec.d),),
+        activations=lambda spec: 6 * spec.d,
+        builder=f"{__name__}:LSTM",
+    )
+)
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lmu_scaling.models.layer import Layer, glorot_
+
+
+class LSTM(Layer):
+    """One LSTM layer of width d with torch's two bias vectors. The forget gates start open (bias 1)."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__()
+        self.cell = nn.LSTM(spec.d, spec.d, batch_first=True)
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        parameter = self.cell.get_parameter
+        for name in ("weight_ih_l0", "weight_hh_l0"):
+            for gate in parameter(name).data.chunk(4):
+                glorot_(gate, generator)
+        nn.init.zeros_(parameter("bias_hh_l0"))
+        for index, gate in enumerate(parameter("bias_ih_l0").data.chunk(4)):  # input, forget, cell, output
+            nn.init.constant_(gate, 1.0 if index == 1 else 0.0)
+
+    def forward(self, x_bnd: Tensor) -> Tensor:
+        return self.cell(x_bnd)[0]
+
+    def initial_state(self, batch: int, device: torch.device | None) -> tuple[Tensor, Tensor]:
+        zeros = self.cell.get_parameter("weight_hh_l0").new_zeros(1, batch, self.cell.hidden_size, device=device)
+        return zeros, zeros
+
+    def step(self, x_bd: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        y_b1d, state = self.cell(x_bd[:, None], state)
+        return y_b1d[:, 0], state
+
+    def forward_by_operation(self, x_nd: Tensor, run: Callable[..., Any]) -> Tensor:
+        parameter = self.cell.get_parameter
+        weights = torch.cat([parameter("weight_ih_l0"), parameter("weight_hh_l0")], dim=1).detach()
+        bias = (parameter("bias_ih_l0") + parameter("bias_hh_l0")).detach()
+        h = c = x_nd.new_zeros(1, x_nd.shape[1])
+        rows = []
+        for t, x in enumerate(x_nd.split(1)):
+            matrices = [weights] if t == 0 else []
+            gates = run(GATES, torch.matmul, torch.cat([x, h], dim=1), weights.T, matrices=matrices) + bias
+            i, f, g, o = gates.chunk(4, dim=1)
+            c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+            h = torch.sigmoid(o) * torch.tanh(c)
+            rows.append(h)
+        return torch.cat(rows)

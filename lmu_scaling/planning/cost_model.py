@@ -1,0 +1,184 @@
+"""Cost model: FLOPs, time and memory of runs, and the size of the corpus, from formulas (docs/plan.md).
+
+The workflow imports this module for the resources of its jobs, so it needs neither torch nor pandas.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from lmu_scaling import experiment
+from lmu_scaling.config import read
+from lmu_scaling.corpus.filters import CorpusFilter
+from lmu_scaling.counting import count
+from lmu_scaling.paths import DATASETS
+from lmu_scaling.runtime import read_json
+from lmu_scaling.sections import Accelerator, Config
+from lmu_scaling.spec import Run, RunSpec
+
+MB = 1 << 20
+# Memory of a process before it holds any data: Python with torch; a GPU adds its context.
+PROCESS_MB = 700
+# Weights, gradients and Adam's two moments, float32.
+STATE_BYTES = 16
+# A checkpoint holds the weights and both moments, float32.
+CHECKPOINT_BYTES = 12
+# The loss computes logits for one chunk of tokens at a time; memory holds them twice, with their gradient.
+LOSS_TOKENS = 512
+# Reserved time is the estimate times SAFETY, and at least LEAST_MINUTES. A job that is stopped resumes.
+SAFETY, LEAST_MINUTES = 2.0, 15
+# Start of a training job: import of torch, the LMU's filters, a rehearsal of two steps.
+TRAIN_START_SECONDS = 6.0
+EVALUATE_START_SECONDS = 5.0
+# Web text (OpenWebText2): 4.4 bytes per GPT-2 token; a smaller vocabulary costs half a byte per e-fold.
+BYTES_PER_TOKEN, BYTES_PER_FOLD, GPT2_VOCAB = 4.4, 0.5, 50257
+# OpenWebText2: 29.3 GB hold about 66.5 GB of text. Other compressed text is assumed to be like it.
+COMPRESSION, COMPRESSED = 2.27, (".zst", ".gz", ".parquet")
+# Bytes of text that one core processes per second, by rule; measured on the smoke preset.
+TEXT_PER_SECOND = {"encode": 8e6, "deduplicate": 100e6, "shard": 400e6, "index": 800e6, "fetch": 20e6}
+
+
+def flops_per_second(accelerator: Accelerator) -> float:
+    return accelerator.tflops * 1e12 * accelerator.utilisation
+
+
+# ---------------------------------------------------------------------------------------------------------- training
+@dataclass(frozen=True)
+class TrainingCost:
+    """One training run."""
+
+    tokens: int
+    flops: float
+    """Training and the validations during it."""
+    state_bytes: int
+    sequence_bytes: int
+    """Memory that one sequence of the micro-batch adds."""
+    loss_bytes: int
+    weights_bytes: int
+    batch: int
+
+    def seconds(self, accelerator: Accelerator, tokens_per_second: float | None = None) -> float:
+        """From the measured throughput if given, else from the stated share of the device's peak."""
+        if tokens_per_second:
+            return TRAIN_START_SECONDS + self.tokens / tokens_per_second
+        return TRAIN_START_SECONDS + self.flops / flops_per_second(accelerator)
+
+    def memory_bytes(self, micro_batch: int) -> int:
+        return self.state_bytes + self.loss_bytes + micro_batch * self.sequence_bytes
+
+    def micro_batch(self, memory: float) -> int:
+        """Sequences per forward pass that fit into `memory` bytes, found by halving as the trainer does; 0 if none."""
+        size = self.batch
+        while size > 1 and self.memory_bytes(size) > memory:
+            size = math.ceil(size / 2)
+        return size if self.memory_bytes(size) <= memory else 0
+
+
+def training_cost(spec: RunSpec) -> TrainingCost:
+    model, training = spec.model, spec.training
+    counts, tokens = count(model), spec.tokens
+    validations = training.steps // max(training.validate_every, 1)
+    validated = validations * training.validation_sequences * model.context
+    return TrainingCost(
+        tokens=tokens,
+        flops=float(tokens * counts.flops_training + validated * counts.flops_with_head),
+        state_bytes=STATE_BYTES * counts.n_total,
+        sequence_bytes=model.context * counts.activation_bytes,
+        loss_bytes=2 * 4 * LOSS_TOKENS * model.vocab,
+        weights_bytes=4 * counts.n_total,
+        batch=training.batch,
+    )
+
+
+def training_resources(cost: TrainingCost, accelerator: Accelerator) -> dict[str, int]:
+    """`mem_mb` of the host, `runtime` in minutes and `gpu` of one training job on this accelerator."""
+    gpu = accelerator.kind == "gpu"
+    if gpu:
+        memory = 4 * PROCESS_MB + 2 * CHECKPOINT_BYTES * cost.state_bytes // STATE_BYTES // MB
+    else:
+        memory = PROCESS_MB + math.ceil(1.5 * cost.memory_bytes(cost.batch) / MB)
+    return {"mem_mb": memory, "runtime": reserved_minutes(cost.seconds(accelerator)), "gpu": int(gpu)}
+
+
+def reserved_minutes(seconds: float) -> int:
+    return max(LEAST_MINUTES, math.ceil(SAFETY * seconds / 60))
+
+
+# ------------------------------------------------------------------------------------------------------------ corpus
+@dataclass(frozen=True)
+class CorpusSize:
+    """Size of the corpus; `known` is true once its tokens have been counted."""
+
+    raw_bytes: int
+    text_bytes: int
+    documents: int
+    tokens: int
+    kept_tokens: int
+    known: bool = False
+
+
+def corpus_size(config: Config, manifest: Path | None = None) -> CorpusSize:
+    """Size from the catalogue, or of local files; 0 for a source that is only streamed.
+
+    `manifest`: tokens/index.json. If it exists, its token counts replace the estimate.
+    """
+    entry = read(DATASETS)[config.corpus.source]
+    if "size" in entry:
+        raw = int(entry["size"])
+        text = int(raw * _expansion(entry.get("file", "")))
+    else:
+        found = _file_sizes(config.corpus.path)
+        raw = sum(size for _, size in found)
+        text = int(sum(size * _expansion(name) for name, size in found))
+    tokens = int(text / bytes_per_token(config.tokens.vocab))
+    kept = min(tokens, config.corpus.target_tokens or tokens)
+    documents = int(entry.get("documents") or text / 4000)
+    known = False
+    if manifest is not None and manifest.is_file():
+        known = True
+        kept = sum(split["tokens"] for split in read_json(manifest)["splits"].values())
+    return CorpusSize(raw if entry["kind"] == "download" else 0, text, documents, tokens, kept, known)
+
+
+def bytes_per_token(vocab: int) -> float:
+    return max(1.0, BYTES_PER_TOKEN - BYTES_PER_FOLD * math.log(GPT2_VOCAB / vocab))
+
+
+def _file_sizes(path: str | None) -> list[tuple[str, int]]:
+    source = Path(path) if path else None
+    if source is None or not source.exists():
+        return []
+    files = [source] if source.is_file() else source.rglob("*")
+    return [(file.name, file.stat().st_size) for file in files if file.is_file()]
+
+
+def _expansion(name: str) -> float:
+    """Bytes of text per byte of a file; a tar's name says how its members are compressed (.jsonl.zst.tar)."""
+    return COMPRESSION if any(ending in name for ending in COMPRESSED) else 1.0
+
+
+def signature_bytes(config: Config, corpus: CorpusSize) -> int:
+    """Hash and sizes of each document, and what the filters that compare documents need."""
+    filters = [item for item in config.corpus.filters if isinstance(item, CorpusFilter)]
+    return corpus.documents * (24 + sum(item.signature_bytes() for item in filters))
+
+
+def deduplicate_mb(corpus: CorpusSize) -> int:
+    """Memory of deduplication: 80 bytes per document at 17 million documents, and twice that for candidate pairs."""
+    return 1000 + math.ceil(240 * corpus.documents / MB)
+
+
+# -------------------------------------------------------------------------------------------------------- evaluation
+def evaluated_sequences(config: Config, corpus: CorpusSize) -> int:
+    """Sequences of validation and test together."""
+    shares = (config.corpus.split.validation, config.corpus.split.test)
+    each = [int(corpus.kept_tokens * share / config.models.context) for share in shares]
+    limit = config.evaluation.max_sequences
+    return sum(min(windows, limit) if limit else windows for windows in each)
+
+
+def evaluation_flops(config: Config, corpus: CorpusSize, run: Run) -> float:
+    tokens = evaluated_sequences(config, corpus) * config.models.context
+    return float(tokens * count(experiment.model_spec(config, run.variant, run.size)).flops_with_head)

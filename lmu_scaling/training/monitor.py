@@ -1,0 +1,93 @@
+"""Monitoring a run: a progress line with loss, speed and ETA, a live JSONL log, and TensorBoard if it is installed."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lmu_scaling.runtime import Progress, disk_full_is_explained, si
+
+if TYPE_CHECKING:
+    from lmu_scaling.training.loop import Trainer
+
+AFFECTS_RESULTS = False
+NOTE_SECONDS = 0.5  # between updates of the progress note
+
+
+class Monitor:
+    """Everything a person sees of a run while it trains. Only the main process reports."""
+
+    def __init__(self, folder: Path, label: str, tokens: int, flops_per_token: float, peak: float, main: bool) -> None:
+        self.flops_per_token, self.peak, self.main = flops_per_token, peak, main
+        self.written, self.next_note = 0, 0.0
+        if not main:
+            return
+        self.bar = Progress(tokens, label, "tokens")
+        with disk_full_is_explained(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            self.live = open(folder / "progress.jsonl", "a", encoding="utf-8")
+        self.folder = folder
+        self.board = _tensorboard(folder)
+
+    def advance(self, run: Trainer) -> None:
+        if not self.main:
+            return
+        tokens = run.tokens_per_step
+        if self.bar.done == 0:
+            self.bar.done = (run.step - 1) * tokens  # what an earlier job had done
+            self.bar.already = self.bar.done
+        due = time.monotonic() >= self.next_note  # formatting costs more than a small model's bookkeeping
+        self.bar.update(tokens, self.note(run) if due else "")
+        if due:
+            self.next_note = time.monotonic() + NOTE_SECONDS
+        for row in run.history[max(self.written, len(run.history) - 1) :]:
+            with disk_full_is_explained(self.folder):
+                self.live.write(json.dumps(row) + "\n")
+                self.live.flush()
+            for key, value in row.items() if self.board else []:
+                if value is not None:
+                    self.board.add_scalar(key, value, row["step"])
+        self.written = len(run.history)
+
+    def note(self, run: Trainer) -> str:
+        if not run.history:
+            return ""
+        row = run.history[-1]
+        speed = run.step * run.tokens_per_step / max(run.seconds, 1e-9)
+        parts = [f"loss {row['loss']:.3f}"]
+        validated = next(
+            (r["validation_loss"] for r in reversed(run.history) if r["validation_loss"] is not None), None
+        )
+        if validated is not None:
+            parts.append(f"validation {validated:.3f}")
+        parts.append(f"{si(speed)} tokens/s, {self.utilisation(speed):.0%} of matmul peak, wait {self.wait(run):.1%}")
+        return ", ".join(parts)
+
+    def utilisation(self, tokens_per_second: float) -> float:
+        """Training FLOP/s as a share of a plain matrix product on this device."""
+        return tokens_per_second * self.flops_per_token / self.peak
+
+    def wait(self, run: Trainer) -> float:
+        return run.waited / max(run.seconds, 1e-9)
+
+    def say(self, text: str) -> None:
+        if self.main:
+            print(text, flush=True)
+
+    def close(self) -> None:
+        if self.main:
+            self.bar.close()
+            with disk_full_is_explained(self.folder):  # closing flushes the buffer once more
+                self.live.close()
+            if self.board:
+                self.board.close()
+
+
+def _tensorboard(folder: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return None
+    return SummaryWriter(folder / "tensorboard")
