@@ -12,6 +12,7 @@ import re
 import sys
 import time
 import traceback
+import types
 import typing
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -154,6 +155,8 @@ def _role(hint: Any) -> str:
 
 
 def _is_list_of_text(hint: Any) -> bool:
+    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
+        return any(_is_list_of_text(part) for part in typing.get_args(hint))
     plain = typing.get_args(hint)[0] if hasattr(hint, "__metadata__") else hint
     return plain in (list[str], list[Path])
 

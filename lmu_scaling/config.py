@@ -19,8 +19,11 @@ from lmu_scaling.corpus.filters import order_problems, registered
 from lmu_scaling.errors import ConfigError, ModelError
 from lmu_scaling.paths import DATASETS
 from lmu_scaling.sections import Config, Size
+from lmu_scaling.spec import MAIN, PAPER
 
 AFFECTS_RESULTS = False
+
+ALTERNATIVE_KEYS = ("recipe", "positions", "embedding_scale", "residual_gain", "learning_rate")
 
 
 def validate(raw: dict[str, Any], where: str = "config.yaml") -> Config:
@@ -139,6 +142,8 @@ def _contradictions(raw: dict[str, Any]) -> Iterator[str]:
     yield from _variant_problems(raw)
     yield from _size_problems(raw)
     yield from _name_problems(raw)
+    yield from _tuning_problems(raw)
+    yield from _alternative_problems(raw)
     yield from _repeated(raw)
     yield from _interval_problems(raw)
     yield from _paper_problems(raw)
@@ -195,8 +200,11 @@ def _variant_problems(raw: dict[str, Any]) -> Iterator[str]:
 
     known = variants()
     places = [("models.variants", _list(raw, "models", "variants"))]
-    for i, budget in enumerate(_list(raw, "training", "budgets")):
-        places.append((f"training.budgets.{i}.variants", _list(budget, "variants")))
+    for part in ("budgets", "alternatives"):
+        for i, entry in enumerate(_list(raw, "training", part)):
+            places.append((f"training.{part}.{i}.variants", _list(entry, "variants")))
+    settings = _get(raw, "models", "per_variant")
+    places.append(("models.per_variant", list(settings) if isinstance(settings, dict) else []))
     for path, names in places:
         for name in names:
             if name not in known:
@@ -212,6 +220,7 @@ def _size_problems(raw: dict[str, Any]) -> Iterator[str]:
         return
     rules = {k: section[k] for k in ("theta_per_q", "softmax_scale", "dropout") if k in section}
     trained = [section, *_list(raw, "training", "budgets")]
+    own_rules: dict[str, Any] = section["per_variant"] if isinstance(section.get("per_variant"), dict) else {}
     known = dict.fromkeys(v for part in trained for v in _list(part, "variants") if v in variants())
     for i, size in enumerate(section["sizes"]):
         if not isinstance(size, dict):
@@ -219,7 +228,7 @@ def _size_problems(raw: dict[str, Any]) -> Iterator[str]:
         own = {k: v for k, v in size.items() if k in Size.model_fields and k not in ("name", "d")}
         for variant in known:
             try:
-                resolve(variant, size["d"], section["context"], vocab, **own, **rules)
+                resolve(variant, size["d"], section["context"], vocab, **own, **rules, **own_rules.get(variant, {}))
             except ModelError as error:
                 yield f"models.sizes.{i} ({size.get('name', '?')}): {error.what}; {error.remedy}"
                 break
@@ -231,11 +240,42 @@ def _name_problems(raw: dict[str, Any]) -> Iterator[str]:
     names = [_get(size, "name") for size in _list(raw, "models", "sizes")]
     for name in sorted({str(n) for n in names if names.count(n) > 1}):
         yield f"models.sizes: the name {name!r} is used more than once"
-    for i, budget in enumerate(_list(raw, "training", "budgets")):
-        for name in _list(budget, "sizes"):
+    lender = _get(raw, "training", "tuning", "embedding_scale_from")
+    places = [("training.tuning.embedding_scale_from", [] if lender is None else [lender])]
+    for part in ("budgets", "alternatives"):
+        for i, entry in enumerate(_list(raw, "training", part)):
+            places.append((f"training.{part}.{i}.sizes", _list(entry, "sizes")))
+    for path, given in places:
+        for name in given:
             if name not in names:
-                hint = _hint(str(name), [str(n) for n in names])
-                yield f"training.budgets.{i}.sizes: no size is called {name!r}{hint}"
+                yield f"{path}: no size is called {name!r}{_hint(str(name), [str(n) for n in names])}"
+
+
+def _tuning_problems(raw: dict[str, Any]) -> Iterator[str]:
+    tuning = _get(raw, "training", "tuning")
+    rates, scales = (len(_list(tuning, key)) or 1 for key in ("learning_rates", "embedding_scales"))
+    for key, grid in (("trials", rates * scales), ("rate_trials", rates)):
+        trials = _get(tuning, key)
+        if isinstance(trials, int) and trials < grid:
+            yield f"training.tuning.{key}: the grid alone has {grid} runs (got {trials})"
+
+
+def _alternative_problems(raw: dict[str, Any]) -> Iterator[str]:
+    """An alternative changes one setting; the name `paper` stands for the paper's recipe, `main` for the main runs."""
+    entries = [entry for entry in _list(raw, "training", "alternatives") if isinstance(entry, dict)]
+    names = [entry.get("name") for entry in entries]
+    for i, entry in enumerate(entries):
+        path, name = f"training.alternatives.{i}", entry.get("name")
+        given = [key for key in ALTERNATIVE_KEYS if entry.get(key) is not None]
+        if len(given) != 1:
+            yield f"{path}: exactly one of {', '.join(ALTERNATIVE_KEYS)} must be given (got {len(given)})"
+        if names.count(name) > 1:
+            yield f"{path}.name: {name!r} is used more than once"
+        if name == MAIN or (name == PAPER) != (entry.get("recipe") == "paper"):
+            yield f"{path}.name: {PAPER!r} is the name of recipe: paper, and {MAIN!r} that of the main runs"
+        for variant in _list(entry, "variants"):
+            if variant not in _list(raw, "models", "variants"):
+                yield f"{path}.variants: {variant!r} is not in models.variants, so there is nothing to compare it with"
 
 
 def _repeated(raw: dict[str, Any]) -> Iterator[str]:
@@ -245,6 +285,7 @@ def _repeated(raw: dict[str, Any]) -> Iterator[str]:
         "models.variants": _get(raw, "models", "variants"),
         "training.seeds": _get(training, "seeds"),
         "training.tuning.learning_rates": _get(training, "tuning", "learning_rates"),
+        "training.tuning.embedding_scales": _get(training, "tuning", "embedding_scales"),
         "analysis.complexity.lengths": _get(raw, "analysis", "complexity", "lengths"),
     }
     for i, budget in enumerate(_list(training, "budgets")):

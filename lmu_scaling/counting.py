@@ -54,7 +54,7 @@ def count(spec: ModelSpec) -> Counts:
     rows = tuple(CountedRow(layer.name, spec.blocks, row) for layer in arch.layers for row in layer.rows(spec))
     n_exact = exact_parameters(arch, spec)
     n_embedding = spec.vocab * spec.d
-    n_positions = spec.context * spec.d if arch.positions else 0
+    n_positions = spec.context * spec.d if spec.positions == "learned" else 0
     body = sum(counted.repeats * counted.row.flops for counted in rows)
     head = 2 * spec.d * spec.vocab
     norm = 2 * spec.d

@@ -11,6 +11,10 @@ from lmu_scaling.fields import Decay, Positive, Section, Seed, Share, SomeShare
 
 AFFECTS_RESULTS = False
 
+Positions = Literal["none", "learned", "rotary"]
+Rate = Annotated[float, Field(gt=0)]
+Factor = Annotated[float, Field(gt=1)]
+
 if TYPE_CHECKING:
     AnyFilter = Filter
 else:
@@ -64,6 +68,14 @@ class Size(Section):
     ffn: Positive | None = Field(None, description="FFN width d'; null: solved so that N = 24 d^2")
 
 
+class VariantSettings(Section):
+    """Settings of one variant that replace its defaults (lmu_scaling/models/variants/)."""
+
+    positions: Positions | None = Field(None, description="How attention knows the order of tokens")
+    embedding_scale: Rate | None = Field(None, description="Factor on the input embedding, where it is not tuned")
+    residual_gain: Rate | None = Field(None, description="Factor on the initial weights of residual projections")
+
+
 class Models(Section):
     """Which models are trained (paper, section 4)."""
 
@@ -73,6 +85,7 @@ class Models(Section):
     theta_per_q: float = Field(4.0, gt=0, description="Window theta as a multiple of the order q")
     softmax_scale: Literal["none", "sqrt_d"] = Field("none", description="Scale in implicit attention; printed: none")
     dropout: Share = Field(0.0, description="Dropout probability; the paper is silent")
+    per_variant: dict[str, VariantSettings] = Field({}, description="Settings by variant; defaults are the variant's")
 
 
 # -------------------------------------------------------------------------------------------------------- training
@@ -88,7 +101,7 @@ class Budget(Section):
 class Optimiser(Section):
     """Adam; defaults are Keras's, which the authors used."""
 
-    learning_rate: float = Field(1e-3, gt=0, description="Peak learning rate of the recipe `paper`")
+    learning_rate: Rate = Field(1e-3, description="Peak learning rate of the recipe `paper`")
     beta1: Decay = Field(0.9, description="Decay of the first moment")
     beta2: Decay = Field(0.999, description="Decay of the second moment")
     eps: float = Field(1e-7, gt=0, description="Adam's epsilon (Keras: 1e-7)")
@@ -112,21 +125,53 @@ class Schedule(Section):
 
 
 class Tuning(Section):
-    """Recipe `tuned`: the same learning-rate sweep for every variant and size, judged on validation."""
+    """Recipe `tuned`: the same number of sweep runs for every variant, judged on validation.
 
-    learning_rates: list[Annotated[float, Field(gt=0)]] = Field(
-        [3e-4, 1e-3, 3e-3, 1e-2], min_length=1, description="Peak learning rates that are tried"
+    The first ones form a grid; each further one extends the grid where its optimum lies on an edge, or refines it.
+    """
+
+    learning_rates: list[Rate] = Field([1e-3, 3e-3, 1e-2], min_length=1, description="Peak learning rates of the grid")
+    learning_rate_step: Factor = Field(3.0, description="Factor between neighbours when the grid is extended")
+    embedding_scales: list[Rate] | None = Field(
+        None, min_length=1, description="Embedding scales of the grid; null: the variant's default alone"
     )
-    multiple: float = Field(0.25, gt=0, description="Length of a sweep run as a multiple of `steps`")
+    embedding_scale_step: Factor = Field(7.0, description="Factor between neighbours when the grid is extended")
+    embedding_scale_from: str | None = Field(
+        None, description="Size whose embedding scale all other sizes and budgets use; null: searched for in each"
+    )
+    trials: Positive = Field(9, description="Sweep runs of a variant, size and budget, the grid included")
+    rate_trials: Positive = Field(5, description="The same where the embedding scale comes from another size")
+    retune_ratio: Factor = Field(
+        5.0, description="Token budgets that differ from the main one by this factor have sweeps of their own"
+    )
+    multiple: float = Field(0.25, gt=0, description="Length of a sweep run as a multiple of the run's")
     seed: Seed = Field(0, description="Seed of the sweep runs")
     clip: float | None = Field(1.0, gt=0, description="Gradient norm is clipped to this in recipe `tuned`")
+
+
+class Alternative(Section):
+    """Further runs at the main budget that differ from the main ones in one setting (docs/claims.md, sensitivity)."""
+
+    name: str = Field(
+        max_length=30, pattern=r"^[a-z][a-z0-9_]*$", description="Ends the runs' names; `paper`: the paper's recipe"
+    )
+    variants: list[str] = Field(min_length=1, description="Variants trained with it")
+    sizes: list[str] | None = Field(None, min_length=1, description="Names of sizes; null: all")
+    seeds: list[Seed] | None = Field(None, min_length=1, description="Seeds; null: all of training.seeds")
+    recipe: Literal["paper", "tuned"] | None = Field(None, description="Another recipe")
+    positions: Positions | None = Field(None, description="Other positions")
+    embedding_scale: Rate | None = Field(None, description="Another embedding scale")
+    residual_gain: Rate | None = Field(None, description="Another initial gain of residual projections")
+    learning_rate: Rate | None = Field(None, description="Another peak learning rate")
 
 
 class Training(Section):
     """How every variant is trained (paper, section 5, Training Details)."""
 
     recipe: Literal["paper", "tuned"] = Field(
-        "tuned", description="paper: one learning rate for all; tuned: swept per variant and size on validation"
+        "tuned",
+        description="paper: one learning rate for all; tuned: learning rate and embedding scale are searched for each "
+        "variant on validation",
     )
     batch: Positive = Field(description="Sequences per optimiser step; the paper: 512")
     steps: Positive = Field(description="Optimiser steps of the main budget; the paper: 25000")
@@ -135,6 +180,7 @@ class Training(Section):
     optimiser: Optimiser = Field(Optimiser(), description="Adam's settings")
     schedule: Schedule = Field(Schedule(), description="Learning-rate schedule")
     tuning: Tuning = Field(Tuning(), description="The sweep of recipe `tuned`")
+    alternatives: list[Alternative] = Field([], description="Runs that show what a single setting changes")
     validations: Positive = Field(10, description="Number of validations during a run")
     validation_sequences: Positive = Field(64, description="Sequences per validation during a run")
 

@@ -17,27 +17,34 @@ from lmu_scaling.errors import ModelError, ResultsError
 from lmu_scaling.models import ModelSpec
 from lmu_scaling.runtime import canonical_json, read_json, sha256_bytes, write_json
 
-FORMAT = 1
+FORMAT = 2
 NUMBER = r"[0-9.]+(?:e[+-]\d+)?"  # as %g writes it
+MAIN, PAPER = "main", "paper"
+TAIL = r"(?:s\d+(?:-[a-z][a-z0-9_]*)?|t\d+)"  # of a run's name
 RUN_NAME = re.compile(
-    rf"(?P<variant>\w+)-(?P<size>[A-Za-z0-9.]+)-x(?P<multiple>{NUMBER})-(?:s(?P<seed>\d+)|lr(?P<rate>{NUMBER}))"
+    rf"(?P<variant>\w+)-(?P<size>[A-Za-z0-9.]+)-x(?P<multiple>{NUMBER})-"
+    r"(?:s(?P<seed>\d+)(?:-(?P<setting>[a-z][a-z0-9_]*))?|t(?P<trial>\d+))"
 )
 
 
 @dataclass(frozen=True)
 class Run:
-    """One training: a variant at a size for a token budget, with a seed; or one run of a learning-rate sweep."""
+    """One training: a variant at a size for a token budget, with a seed; or one trial of a sweep."""
 
     variant: str
     size: str
     multiple: float
     seed: int
-    learning_rate: float | None = None  # set for sweep runs only
+    setting: str = MAIN
+    """`main`; `paper` for the paper's own recipe; or the name of an alternative (training.alternatives)."""
+    trial: int | None = None
+    """Number of the sweep run in its cell, from 1; None for runs that are evaluated."""
 
     @property
     def name(self) -> str:
-        tail = f"s{self.seed}" if self.learning_rate is None else f"lr{self.learning_rate:g}"
-        return f"{self.variant}-{self.size}-x{self.multiple:g}-{tail}"
+        tail = f"s{self.seed}" if self.trial is None else f"t{self.trial}"
+        setting = "" if self.setting == MAIN else f"-{self.setting}"
+        return f"{self.variant}-{self.size}-x{self.multiple:g}-{tail}{setting}"
 
 
 def parse_run(name: str) -> Run:
@@ -45,13 +52,13 @@ def parse_run(name: str) -> Run:
     match = RUN_NAME.fullmatch(name)
     if match is None:
         raise ResultsError(f"not the name of a run: {name!r}", "run names", "names look like lmu-55k-x1-s0")
-    rate = match["rate"]
     return Run(
         match["variant"],
         match["size"],
         float(match["multiple"]),
         int(match["seed"] or 0),
-        float(rate) if rate else None,
+        match["setting"] or MAIN,
+        int(match["trial"]) if match["trial"] else None,
     )
 
 
@@ -113,8 +120,14 @@ class RunSpec:
     def asdict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
-    def with_learning_rate(self, rate: float | None) -> RunSpec:
-        return dataclasses.replace(self, training=dataclasses.replace(self.training, learning_rate=rate))
+    def tuned(self, learning_rate: float | None = None, embedding_scale: float | None = None) -> RunSpec:
+        """With these values where they are given."""
+        model, training = self.model, self.training
+        if embedding_scale is not None:
+            model = dataclasses.replace(model, embedding_scale=embedding_scale)
+        if learning_rate is not None:
+            training = dataclasses.replace(training, learning_rate=learning_rate)
+        return dataclasses.replace(self, model=model, training=training)
 
     def write(self, path: Path) -> None:
         write_json(path, self.asdict())

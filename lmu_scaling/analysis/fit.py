@@ -237,7 +237,9 @@ def notes(table: pd.DataFrame) -> list[str]:
                     f"{variant} {size} x{multiple:g}: seeds {missing} are missing; the mean is over the others"
                 )
         edges = (
-            sorted(set(group.loc[group["lr_on_edge"].astype(str) == "True", "size"])) if "lr_on_edge" in group else []
+            sorted(set(group.loc[~group["tuning_edge"].isin(["", "untuned"]), "size"]))
+            if "tuning_edge" in group
+            else []
         )
         if edges:
             found.append(f"{variant}: the best learning rate lies on the edge of the sweep at {', '.join(edges)}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,28 +16,40 @@ import pandas as pd
 
 from lmu_scaling.counting import count
 from lmu_scaling.errors import ResultsError
-from lmu_scaling.jobs import Folder, Output, job
+from lmu_scaling.jobs import Folder, Inputs, Output, job
 from lmu_scaling.runtime import atomic_write, read_json
-from lmu_scaling.spec import Run, RunSpec, parse_run
+from lmu_scaling.spec import MAIN, PAPER, Run, RunSpec, parse_run
 
 SAME_FOR_ALL = ("corpus", "corpus_settings", "tokens_digest", "vocab", "context")
-KEYS = ["variant", "size", "multiple", "seed"]
+KEYS = ["variant", "size", "multiple", "seed", "setting"]
+TUNED = ("learning_rate", "embedding_scale")
+SENSITIVITY = ["variant", "size", "multiple", "kind", "setting", "value", "reference", "loss", "effect"]
 
 
 @job
-def table(results: Folder, runs: list[str], out: Output, history: Output) -> dict[str, Any]:
+def table(
+    results: Folder,
+    runs: list[str],
+    out: Output,
+    sensitivity: Output,
+    history: Output,
+    tunings: Inputs | None = None,
+) -> dict[str, Any]:
     """Collect specs, results and evaluations into one tidy table, and training histories into one file.
 
     Args:
         results: folder results/<experiment>
         runs: names of the runs
         out: runs.csv
+        sensitivity: sensitivity.csv, what each setting that was tried changes
         history: history.parquet
+        tunings: judged sweeps (training/tuning/*.json); none with recipe `paper`
     """
     _refuse_repeated_names(runs)
     table = pd.DataFrame([_row(results, parse_run(name)) for name in runs])
     check_table(table, str(results))
     write_csv(out, table)
+    write_csv(sensitivity, _sensitivity(results, table, tunings or []))
     histories = _histories(results, runs)
     with atomic_write(history, "wb") as file:
         histories.to_parquet(file, index=False)
@@ -172,8 +184,12 @@ def _columns(
         "tokens": spec.tokens,
         "epochs": result.get("epochs"),
         "learning_rate": training.learning_rate,
-        "lr_on_edge": tuning.get("on_edge"),
-        "lr_tried": len(tuning.get("trials", [])),
+        "embedding_scale": model.embedding_scale,
+        "positions": model.positions,
+        "tuning_edge": "+".join(tuning["edges"]) if tuning else "untuned",
+        "tuning_trials": len(tuning.get("trials", [])),
+        "tuning_multiple": tuning.get("multiple"),
+        "precision": result.get("machine", {}).get("precision"),
         "validation_loss": validation.get("loss"),
         "validation_se": validation.get("se_sequences"),
         "test_loss": test.get("loss"),
@@ -182,6 +198,7 @@ def _columns(
         "bits_per_byte": test.get("bits_per_byte"),
         "unigram_loss": test.get("unigram_loss"),
         "test_tokens": test.get("tokens"),
+        "test_documents": test.get("documents"),
         "final_loss": result.get("final_loss"),
         "flops_per_token": counts.flops_training,
         "flops_per_token_body": counts.flops_training_body,
@@ -205,8 +222,61 @@ def _why_excluded(result: dict[str, Any], validation: dict[str, Any], test: dict
 
 
 def _tuning(results: Path, run: Run) -> dict[str, Any]:
-    path = results / "training" / "tuning" / f"{run.variant}-{run.size}.json"
-    return read_json(path) if path.exists() else {}
+    """The sweep behind a run: that of its own budget, or else of the main one; none with the paper's recipe."""
+    if run.setting == PAPER:
+        return {}
+    for multiple in (run.multiple, 1.0):
+        path = results / "training" / "tuning" / f"{run.variant}-{run.size}-x{multiple:g}.json"
+        if path.exists():
+            return read_json(path)
+    return {}
+
+
+# ------------------------------------------------------------------------------------------------------- sensitivity
+def _sensitivity(results: Path, table: pd.DataFrame, tunings: list[Path]) -> pd.DataFrame:
+    """Validation loss of every setting that was tried, less that of the setting that was used."""
+    rows = [row for path in tunings for row in _trials(path)]
+    others = table[~table["setting"].isin([MAIN, PAPER]) & (table["excluded"] == "")]
+    for _, other in others.iterrows():
+        same = (table[["variant", "size", "multiple", "seed"]] == other[["variant", "size", "multiple", "seed"]]).all(1)
+        main = table[same & (table["setting"] == MAIN) & (table["excluded"] == "")]
+        if not main.empty:
+            rows.append(_alternative(results, other, main.iloc[0]))
+    return pd.DataFrame(rows, columns=SENSITIVITY)
+
+
+def _trials(path: Path) -> Iterator[dict[str, Any]]:
+    """Sweep runs that differ from the best one in one value only."""
+    tuning = read_json(path)
+    run = parse_run(f"{tuning['cell']}-t1")
+    best = {key: tuning[key] for key in TUNED}
+    chosen = next(trial for trial in tuning["trials"] if all(trial[key] == best[key] for key in TUNED))
+    for trial in tuning["trials"]:
+        changed = [key for key in TUNED if trial[key] != best[key]]
+        if len(changed) == 1 and not trial["diverged"]:
+            (key,) = changed
+            yield {
+                **{name: getattr(run, name) for name in ("variant", "size", "multiple")},
+                **{"kind": "trial", "setting": key, "value": trial[key], "reference": best[key]},
+                "loss": trial["validation_loss"],
+                "effect": trial["validation_loss"] - chosen["validation_loss"],
+            }
+
+
+def _alternative(results: Path, other: pd.Series, main: pd.Series) -> dict[str, Any]:
+    """One run that differs from a main run in one setting."""
+    specs = [RunSpec.read(results / "training" / row["run"] / "spec.json").asdict() for row in (main, other)]
+    flat = [{**spec["model"], **spec["training"]} for spec in specs]
+    changed = [key for key in flat[0] if flat[0][key] != flat[1][key]]
+    return {
+        **{name: other[name] for name in ("variant", "size", "multiple")},
+        "kind": "alternative",
+        "setting": "+".join(changed) or other["setting"],
+        "value": "+".join(str(flat[1][key]) for key in changed),
+        "reference": "+".join(str(flat[0][key]) for key in changed),
+        "loss": other["validation_loss"],
+        "effect": other["validation_loss"] - main["validation_loss"],
+    }
 
 
 def _histories(results: Path, runs: list[str]) -> pd.DataFrame:

@@ -16,7 +16,10 @@ from lmu_scaling.audit.results_folder import Finding, ResultsFolder
 from lmu_scaling.config import validate
 from lmu_scaling.counting import count
 from lmu_scaling.errors import ResultsError, UserError
-from lmu_scaling.spec import RunSpec
+from lmu_scaling.sections import Config
+from lmu_scaling.spec import Run, RunSpec
+from lmu_scaling.training.search import AXES, Steps, next_point
+from lmu_scaling.training.specify import trial_of
 
 CLOSE = 1e-9
 
@@ -131,13 +134,27 @@ def _configured(folder: ResultsFolder) -> Iterator[Finding]:
     for name in sorted(found - set(wanted)):
         yield Finding("runs", f"training/{name}", "not in the configuration: no table uses it", "note")
     for name in sorted(found & set(wanted)):
-        spec, asked = read_spec(folder, name), experiment.spec_of(config, wanted[name])
-        if asked.training.learning_rate is None:
-            tuning = folder.json(f"training/tuning/{wanted[name].variant}-{wanted[name].size}.json") or {}
-            asked = asked.with_learning_rate(tuning.get("learning_rate"))
+        spec, asked = read_spec(folder, name), _asked(folder, config, wanted[name])
         if spec and spec.hash != asked.hash:
             what = f"does not follow from config.json (different: {_different_keys(spec, asked)})"
             yield Finding("runs", f"training/{name}/spec.json", what)
+
+
+def _asked(folder: ResultsFolder, config: Config, run: Run) -> RunSpec:
+    """The spec that follows from the configuration and the sweeps."""
+    source, template = experiment.origin(config, run), experiment.spec_of(config, run)
+    try:
+        if source.earlier:
+            trials = [trial_of(folder.json(f"training/{each.name}/result.json") or {}) for each in source.earlier]
+            cell = experiment.cell_of(config, run)
+            assert cell is not None
+            steps = Steps(*experiment.search_steps(config, cell).values())  # type: ignore[arg-type]
+            return template.tuned(*next_point(trials, steps, run.name))
+        chosen = {} if source.tuning is None else folder.json(f"training/tuning/{source.tuning.name}.json") or {}
+        wanted = [key for key in AXES if key not in source.fixed]
+        return template.tuned(**{key: chosen.get(key) for key in wanted})
+    except (KeyError, TypeError, ResultsError):  # a damaged result, which is reported by itself
+        return template
 
 
 def _different_keys(one: RunSpec, other: RunSpec) -> str:

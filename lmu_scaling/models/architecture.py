@@ -17,6 +17,8 @@ from typing import Any
 from lmu_scaling.errors import ModelError
 
 FFN_RULES = ("solve", "4d", "none")
+POSITIONS = ("none", "learned", "rotary")
+NORMS = {"layer": 2, "layer_plain": 0, "rms": 1}  # trainable vectors of width d in each norm
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,12 @@ class ModelSpec:
     """Of the implicit attention: "none" as printed, or "sqrt_d"."""
     activation: str | None = None
     dropout: float = 0.0
+    positions: str = "none"
+    """"learned": an absolute vector for each position; "rotary": queries and keys are rotated; or "none"."""
+    embedding_scale: float = 1.0
+    """Factor on the token's embedding at the input; the head uses the embedding as it is."""
+    residual_gain: float = 1.0
+    """Factor on the initial weights of each sub-layer's last projection."""
 
     def asdict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -101,10 +109,15 @@ class Architecture:
     label: str
     blocks: int
     sublayers: tuple[str, ...]
-    norm_weights: bool = True
-    """Whether the LayerNorms (one before each residual sub-layer, one at the end) have trainable gain and bias."""
-    positions: bool = False
-    """Learned absolute positions (outside N)."""
+    norm: str = "layer"
+    """One before each residual sub-layer, one at the end. "layer": LayerNorm with gain and bias; "layer_plain": without
+    either; "rms": RMSNorm with gain."""
+    positions: str = "none"
+    """Default of `ModelSpec.positions`; learned positions are outside N."""
+    embedding_scale: float = 1.0
+    """Default of `ModelSpec.embedding_scale`, where it is not tuned."""
+    residual_gain: float = 1.0
+    """Default of `ModelSpec.residual_gain`."""
     ffn_rule: str = "solve"
     """"solve": exact N nearest to 24 d²; "4d": as in GPT-2; "none"."""
 
@@ -131,12 +144,13 @@ def register_layer(layer: LayerDescription) -> None:
 
 
 def register(architecture: Architecture) -> None:
-    if architecture.ffn_rule not in FFN_RULES:
-        raise ModelError(
-            f"unknown ffn_rule {architecture.ffn_rule!r}",
-            f"architecture {architecture.name}",
-            f"use one of {', '.join(FFN_RULES)}",
-        )
+    for name, known in (("ffn_rule", FFN_RULES), ("norm", tuple(NORMS)), ("positions", POSITIONS)):
+        if getattr(architecture, name) not in known:
+            raise ModelError(
+                f"unknown {name} {getattr(architecture, name)!r}",
+                f"architecture {architecture.name}",
+                f"use one of {', '.join(known)}",
+            )
     _register(_ARCHITECTURES, architecture, "variants")
 
 

@@ -34,6 +34,10 @@ class Layer(nn.Module, abc.ABC):
     def step(self, x_bd: Tensor, state: Any) -> tuple[Tensor, Any]:
         """The output for one token x [b, d], and the next state."""
 
+    def residual_weights(self) -> list[Tensor]:
+        """The weights of the last projection, which `ModelSpec.residual_gain` scales; none by default."""
+        return []
+
     def configure(self, compile: str, recompute: bool) -> None:
         """Choose between implementations that give the same results; see `network.build`. The default has only one."""
 

@@ -32,8 +32,14 @@ class GenerationState:
     position: int
 
 
+def _norm(kind: str, d: int) -> nn.Module:
+    if kind == "rms":
+        return nn.RMSNorm(d, NORM_EPS)
+    return nn.LayerNorm(d, NORM_EPS, elementwise_affine=kind == "layer")
+
+
 class LanguageModel(nn.Module):
-    """x ← x + f(LN(x)) for each sub-layer f, a final LayerNorm, and the embedding as head."""
+    """x ← x + f(norm(x)) for each sub-layer f, a final norm, and the embedding as head."""
 
     head_weight: nn.Parameter
 
@@ -42,12 +48,10 @@ class LanguageModel(nn.Module):
         arch = architecture(spec.variant)
         self.spec = spec
         self.head_weight = nn.Parameter(torch.empty(spec.vocab, spec.d))
-        self.positions = nn.Parameter(torch.empty(spec.context, spec.d)) if arch.positions else None
+        learned = spec.positions == "learned"
+        self.positions = nn.Parameter(torch.empty(spec.context, spec.d)) if learned else None
         self.layers = nn.ModuleList([layer.torch_class()(spec) for _ in range(spec.blocks) for layer in arch.layers])
-        norms = range(len(self.layers) + 1)
-        self.norms = nn.ModuleList(
-            [nn.LayerNorm(spec.d, NORM_EPS, elementwise_affine=arch.norm_weights) for _ in norms]
-        )
+        self.norms = nn.ModuleList([_norm(arch.norm, spec.d) for _ in range(len(self.layers) + 1)])
         self.dropout = nn.Dropout(spec.dropout)
         self.compiled = False  # whether the loss may use compiled kernels; see `build`
 
@@ -56,15 +60,16 @@ class LanguageModel(nn.Module):
         if self.positions is not None:
             nn.init.normal_(self.positions, std=EMBEDDING_STD, generator=generator)
         for norm in self.norms:
-            assert isinstance(norm, nn.LayerNorm)
-            norm.reset_parameters()
+            norm.reset_parameters()  # type: ignore[operator]
         for layer in self.layers:
             assert isinstance(layer, Layer)
             layer.initialise(generator)
+            for weight in layer.residual_weights():
+                weight.data.mul_(self.spec.residual_gain)
 
     def hidden(self, ids_bn: Tensor) -> Tensor:
         """h [b, n, d], the input of the head."""
-        x_bnd = F.embedding(ids_bn, self.head_weight)
+        x_bnd = self.spec.embedding_scale * F.embedding(ids_bn, self.head_weight)
         if self.positions is not None:
             self._refuse_beyond_context(ids_bn.shape[1])
             x_bnd = x_bnd + self.positions[: ids_bn.shape[1]]
@@ -82,7 +87,7 @@ class LanguageModel(nn.Module):
 
     def step(self, ids_b: Tensor, state: GenerationState) -> tuple[Tensor, GenerationState]:
         """Logits [b, v] for the next token; for the LMU and the LSTM in constant memory and time."""
-        x_bd = F.embedding(ids_b, self.head_weight)
+        x_bd = self.spec.embedding_scale * F.embedding(ids_b, self.head_weight)
         if self.positions is not None:
             self._refuse_beyond_context(state.position + 1)
             x_bd = x_bd + self.positions[state.position]

@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 from lmu_scaling.errors import ModelError
-from lmu_scaling.models.architecture import Architecture, ModelSpec
+from lmu_scaling.models.architecture import NORMS, POSITIONS, Architecture, ModelSpec
 
 PARAMETERS_PER_D2 = 24
 Q_PER_D = 1.2255  # 250 at d = 204, the paper's largest model
@@ -29,10 +29,10 @@ def order(d: int) -> int:
 
 
 def exact_parameters(architecture: Architecture, spec: ModelSpec) -> int:
-    """N: all trainable parameters but embedding and positions, LayerNorms (2d each) and biases included."""
+    """N: all trainable parameters but embedding and positions, norms and biases included."""
     layers = spec.blocks * sum(layer.parameters(spec) for layer in architecture.layers)
-    norms = (spec.blocks * len(architecture.sublayers) + 1) * 2 * spec.d if architecture.norm_weights else 0
-    return layers + norms
+    norms = spec.blocks * len(architecture.sublayers) + 1
+    return layers + norms * NORMS[architecture.norm] * spec.d
 
 
 def solve_ffn(architecture: Architecture, spec: ModelSpec) -> int:
@@ -68,8 +68,11 @@ def resolve(
     theta_per_q: float = 4,
     softmax_scale: str = "none",
     dropout: float = 0.0,
+    positions: str | None = None,
+    embedding_scale: float | None = None,
+    residual_gain: float | None = None,
 ) -> ModelSpec:
-    """Fill in every size that is not given. Settings that the variant's layers do not use are dropped."""
+    """Fill in every size and setting that is not given. Settings that the variant's layers do not use are dropped."""
     from lmu_scaling.models import architecture
 
     arch = architecture(variant)
@@ -85,6 +88,12 @@ def resolve(
         values |= _memory(d, q, q_reduced, theta, theta_per_q) | {"softmax_scale": softmax_scale}
     _check_whole(where, values | ({} if ffn is None or "ffn" not in used else {"ffn": ffn}))
     _check_memory_and_heads(where, d, values)
+    values |= {
+        "positions": arch.positions if positions is None else positions,
+        "embedding_scale": float(arch.embedding_scale if embedding_scale is None else embedding_scale),
+        "residual_gain": float(arch.residual_gain if residual_gain is None else residual_gain),
+    }
+    _check_input(where, d, values)
     spec = ModelSpec(variant, d, context, vocab, dropout=float(dropout), **values)
     if "ffn" in used:
         rule = {"solve": lambda: solve_ffn(arch, spec), "4d": lambda: 4 * d}
@@ -133,6 +142,22 @@ def _check_memory_and_heads(where: str, d: int, values: dict[str, Any]) -> None:
         raise ModelError(f"q' = {values['q_reduced']} exceeds q = {q}", where, "use q' = q/10, as the paper does")
     if heads is not None and d % heads:
         raise ModelError(f"d = {d} is not divisible by heads = {heads}", where, "change d or heads")
+
+
+def _check_input(where: str, d: int, values: dict[str, Any]) -> None:
+    """Positions, embedding scale and residual gain."""
+    positions, heads = values["positions"], values.get("heads")
+    if positions not in POSITIONS:
+        raise ModelError(f"unknown positions {positions!r}", where, f"use one of {', '.join(POSITIONS)}")
+    if positions == "rotary" and (heads is None or d // heads % 2):
+        raise ModelError(
+            "rotary positions need attention heads of even width",
+            where,
+            "use positions none or learned, or change d or heads",
+        )
+    for name in ("embedding_scale", "residual_gain"):
+        if not 0 < values[name] < math.inf:
+            raise ModelError(f"{name} must be positive and finite, not {values[name]}", where, f"set another {name}")
 
 
 def _with(spec: ModelSpec, **changes: Any) -> ModelSpec:

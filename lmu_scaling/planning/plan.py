@@ -168,11 +168,11 @@ class Planner:
         return RuleCost("evaluation", "evaluate", len(flops), done, *totals, LIGHT_JOB_MB)
 
     def light_rows(self) -> list[RuleCost]:
-        runs, cells = [*self.runs, *self.sweeps], {(run.variant, run.size) for run in self.sweeps}
+        runs, cells = [*self.runs, *self.sweeps], experiment.cells(self.config)
         figures = (self.results.parent / "paper_figures").absolute()
         outputs = {
             ("training", "specify"): [f"training/{run.name}/spec.json" for run in runs],
-            ("training", "tune"): [f"training/tuning/{variant}-{size}.json" for variant, size in cells],
+            ("training", "tune"): [f"training/tuning/{cell.name}.json" for cell in cells],
             ("analysis", "table"): ["analysis/runs.csv"],
             ("analysis", "per_token"): ["analysis/per_token_fits.csv"],
             ("analysis", "fit"): ["analysis/fits.json"],
@@ -223,10 +223,11 @@ class Planner:
         }
 
     def critical_path_seconds(self) -> float:
-        """The longest sweep run and the run that waits for it: training time with any number of devices."""
-        longest = 0.0
-        for run in self.runs:
-            sweep = experiment.sweep(self.config, run.variant, run.size)
-            wait = max((self.training_seconds(trial) for trial in sweep), default=0.0)
-            longest = max(longest, wait + self.training_seconds(run))
-        return longest
+        """The longest chain of runs that wait for each other: training time with any number of devices."""
+        ends: dict[experiment.Cell, float] = {}
+        for cell in experiment.cells(self.config):  # a cell that lends its embedding scale comes first
+            lender, times = experiment.scale_lender(self.config, cell), experiment.sweep(self.config, cell)
+            chain = 1 + max(0, len(times) - len(experiment.grid(self.config, cell)))  # the grid runs at once
+            ends[cell] = (ends[lender] if lender else 0.0) + chain * self.training_seconds(times[0])
+        waits = {run: experiment.cell_of(self.config, run) for run in self.runs}
+        return max(self.training_seconds(run) + (ends[cell] if cell else 0.0) for run, cell in waits.items())

@@ -39,7 +39,7 @@ def measure_throughput(config: Config, threads: int = 1) -> dict[str, float]:
     compute, found = compute_context("auto", "auto", threads), {}
     for name, run in progress(models.items(), "rehearsal", len(models), "models"):
         spec = experiment.spec_of(config, run)
-        spec = spec.with_learning_rate(spec.training.learning_rate or 1e-3)
+        spec = spec.tuned(spec.training.learning_rate or 1e-3)
         tokens = RandomTokens(config.tokens.vocab)
         trainer = Trainer(spec, tokens, tokens, compute)  # type: ignore[arg-type]
         rows = torch.from_numpy(tokens.gather(range(spec.training.batch), trainer.context)).to(compute.device)

@@ -47,7 +47,7 @@ def generate(
     model = load_model(run)
     tokenizer = Tokenizer(model.spec.vocab, "tiktoken", "gpt2")
     ids = [tokenizer.eot, *tokenizer.encode(prompt).tolist()]
-    room = model.spec.context - len(ids) if architecture(model.spec.variant).positions else length
+    room = model.spec.context - len(ids) if model.spec.positions == "learned" else length
     if room <= 0:
         raise ResultsError(
             f"the prompt has {len(ids)} tokens, the model's context is {model.spec.context}",

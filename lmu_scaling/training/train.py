@@ -151,6 +151,7 @@ class TrainingJob:
             "tokens": tokens,
             "epochs": run.sampler.epochs(run.step),
             "learning_rate": run.learning_rate,
+            "embedding_scale": self.spec.model.embedding_scale,
             "final_loss": last["loss"],
             "validation_loss": last["validation_loss"],
             "diverged": diverged,

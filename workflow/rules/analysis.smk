@@ -12,8 +12,10 @@ rule table:
             "training/{run}/history.parquet",
         ),
         evaluated("evaluation/{run}/summary.json"),
+        tunings=[f"{RESULTS}/training/tuning/{cell}.json" for cell in CELLS],
     output:
         out=f"{ANALYSIS}/runs.csv",
+        sensitivity=f"{ANALYSIS}/sensitivity.csv",
         history=f"{ANALYSIS}/history.parquet",
         manifest=f"{ANALYSIS}/runs.manifest.json",
     log:
@@ -31,7 +33,7 @@ rule table:
         runs=list(RUNS),
         code=code("table"),
     shell:
-        command("table")
+        command("table", "tunings")
 
 
 rule per_token:

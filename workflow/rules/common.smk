@@ -18,7 +18,7 @@ from lmu_scaling.models import architecture
 from lmu_scaling.analysis.claims import claim_modules
 from lmu_scaling.paper.inputs import inputs_of
 from lmu_scaling.runtime import canonical_json, sha256_bytes, sha256_file
-from lmu_scaling.spec import NUMBER
+from lmu_scaling.spec import NUMBER, TAIL
 
 try:
     # Snakemake has read these files, but of two equal keys it takes the last without a word.
@@ -31,6 +31,7 @@ except UserError as error:
 RESULTS = f"results/{CONFIG.experiment}"
 RUNS = {run.name: run for run in experiment.runs(CONFIG)}
 SWEEPS = {run.name: run for run in experiment.sweeps(CONFIG)}
+CELLS = {cell.name: cell for cell in experiment.cells(CONFIG)}
 JOB_RESOURCES = JobResources(CONFIG, lambda: partitions())
 CATALOG = f"{workflow.basedir}/workflow/catalog"
 ENVS = f"{workflow.basedir}/envs"
@@ -53,10 +54,9 @@ localrules:
 
 
 wildcard_constraints:
-    run=rf"\w+-[A-Za-z0-9.]+-x{NUMBER}-(s\d+|lr{NUMBER})",
+    run=rf"\w+-[A-Za-z0-9.]+-x{NUMBER}-{TAIL}",
+    cell=rf"\w+-[A-Za-z0-9.]+-x{NUMBER}",
     part=r"\d{5}",
-    variant=r"\w+",
-    size=r"[A-Za-z0-9.]+",
     name=r"\w+",
 
 
@@ -118,17 +118,40 @@ def spec_of(run):
     return experiment.spec_of(CONFIG, {**RUNS, **SWEEPS}[run])
 
 
-def sweep_results(wildcards):
-    runs = experiment.sweep(CONFIG, wildcards.variant, wildcards.size)
-    return [f"{RESULTS}/training/{run.name}/result.json" for run in runs]
+def origin_of(wildcards):
+    return experiment.origin(CONFIG, {**RUNS, **SWEEPS}[wildcards.run])
 
 
 def tuning_of(wildcards):
-    """The judged sweep behind a run; sweep runs and recipe `paper` have none."""
-    run = RUNS.get(wildcards.run)
-    if run is None or CONFIG.training.recipe == "paper":
-        return []
-    return f"{RESULTS}/training/tuning/{run.variant}-{run.size}.json"
+    """The judged sweep behind a run."""
+    cell = origin_of(wildcards).tuning
+    return [] if cell is None else f"{RESULTS}/training/tuning/{cell.name}.json"
+
+
+def earlier_results(wildcards):
+    """Results of the sweep runs that decide where this one lies."""
+    return [
+        f"{RESULTS}/training/{run.name}/result.json"
+        for run in origin_of(wildcards).earlier
+    ]
+
+
+def sweep_results(wildcards):
+    runs = experiment.sweep(CONFIG, CELLS[wildcards.cell])
+    return [f"{RESULTS}/training/{run.name}/result.json" for run in runs]
+
+
+def search_step(axis):
+    """Factor between neighbouring sweep runs, of a run's or a named cell; null where the axis is fixed."""
+
+    def step(wildcards):
+        name = getattr(wildcards, "cell", None)
+        run = None if name else {**RUNS, **SWEEPS}[wildcards.run]
+        cell = CELLS[name] if name else experiment.cell_of(CONFIG, run)
+        steps = {} if cell is None else experiment.search_steps(CONFIG, cell)
+        return canonical_json(steps.get(f"{axis}_step"))
+
+    return step
 
 
 def evaluated(*names):

@@ -1,4 +1,4 @@
-# training: one job per variant × size × budget × seed; with recipe `tuned`, a learning-rate sweep before it.
+# training: one job per variant × size × budget × seed; with recipe `tuned`, a sweep before it.
 
 # parameters of `train` that a profile may set
 COMPUTE = ("device", "precision", "micro_batch", "compile", "checkpoint_seconds")
@@ -8,6 +8,7 @@ rule specify:
     """Write down all that defines one run: spec.json."""
     input:
         tuning=tuning_of,
+        earlier=earlier_results,
     output:
         out=f"{RESULTS}/training/{{run}}/spec.json",
         manifest=f"{RESULTS}/training/{{run}}/spec.manifest.json",
@@ -23,22 +24,33 @@ rule specify:
         runtime=5,
     params:
         template=lambda wc: canonical_json(spec_of(wc.run).asdict()),
+        fixed=lambda wc: list(origin_of(wc).fixed),
+        learning_rate_step=search_step("learning_rate"),
+        embedding_scale_step=search_step("embedding_scale"),
         code=code("specify"),
     shell:
-        command("specify", "tuning", tee=False)
+        command(
+            "specify",
+            "tuning",
+            "fixed",
+            "earlier",
+            "learning_rate_step",
+            "embedding_scale_step",
+            tee=False,
+        )
 
 
 rule tune:
-    """Choose the learning rate of one variant at one size on validation."""
+    """Choose learning rate and embedding scale of one variant, size and budget on validation."""
     input:
         results=sweep_results,
     output:
-        out=f"{RESULTS}/training/tuning/{{variant}}-{{size}}.json",
-        manifest=f"{RESULTS}/training/tuning/{{variant}}-{{size}}.manifest.json",
+        out=f"{RESULTS}/training/tuning/{{cell}}.json",
+        manifest=f"{RESULTS}/training/tuning/{{cell}}.manifest.json",
     log:
-        f"{RESULTS}/logs/tune/{{variant}}-{{size}}.log",
+        f"{RESULTS}/logs/tune/{{cell}}.log",
     benchmark:
-        f"{RESULTS}/benchmarks/tune/{{variant}}-{{size}}.tsv"
+        f"{RESULTS}/benchmarks/tune/{{cell}}.tsv"
     conda:
         f"{ENVS}/snakemake.yaml"
     threads: 1
@@ -46,8 +58,10 @@ rule tune:
         mem_mb=500,
         runtime=5,
     params:
-        variant="{variant}",
-        size="{size}",
+        cell="{cell}",
+        multiple=CONFIG.training.tuning.multiple,
+        learning_rate_step=search_step("learning_rate"),
+        embedding_scale_step=search_step("embedding_scale"),
         code=code("tune"),
     shell:
         command("tune", tee=False)

@@ -7,7 +7,7 @@ from lmu_scaling.models.architecture import LayerDescription, ModelSpec, Row, re
 PROJECTIONS, MIXING = "Attention projections", "Attention scores and values"
 
 
-def _rows(spec: ModelSpec) -> tuple[Row, ...]:
+def attention_rows(spec: ModelSpec) -> tuple[Row, ...]:
     """With (n + 1)/2 keys per token, the average under a causal mask."""
     d, n = spec.d, spec.context
     return (
@@ -21,8 +21,8 @@ register_layer(
         name="attention",
         fields=("heads",),
         parameters=lambda spec: 4 * spec.d * spec.d + 4 * spec.d,
-        rows=_rows,
-        activations=lambda spec: 5 * spec.d + (spec.heads or 0),
+        rows=attention_rows,
+        activations=lambda spec: (7 if spec.positions == "rotary" else 5) * spec.d + (spec.heads or 0),
         builder=f"{__name__}:GlobalAttention",
     )
 )
@@ -35,32 +35,42 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lmu_scaling.models.layer import Layer, glorot_
+from lmu_scaling.models.rotary import rotate
 
 
 class GlobalAttention(Layer):
-    """Scaled by 1/√e, where e = d / heads, with biases."""
+    """Scaled by 1/√e, where e = d / heads, with biases. Rotary positions turn queries and keys."""
 
-    def __init__(self, spec: ModelSpec) -> None:
+    def __init__(self, spec: ModelSpec, bias: bool = True) -> None:
         super().__init__()
         assert spec.heads is not None
-        self.heads = spec.heads
-        self.qkv = nn.Linear(spec.d, 3 * spec.d)
-        self.out = nn.Linear(spec.d, spec.d)
+        self.heads, self.rotary = spec.heads, spec.positions == "rotary"
+        self.qkv = nn.Linear(spec.d, 3 * spec.d, bias=bias)
+        self.out = nn.Linear(spec.d, spec.d, bias=bias)
 
     def initialise(self, generator: torch.Generator | None) -> None:
         for weight in self.qkv.weight.data.chunk(3):
             glorot_(weight, generator)
         glorot_(self.out.weight, generator)
-        nn.init.zeros_(self.qkv.bias)
-        nn.init.zeros_(self.out.bias)
+        for linear in (self.qkv, self.out):
+            if linear.bias is not None:
+                nn.init.zeros_(linear.bias)
 
-    def _split(self, x_bnd: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        b, n, d = x_bnd.shape
-        Q, K, V = self.qkv(x_bnd).view(b, n, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
-        return Q, K, V
+    def residual_weights(self) -> list[Tensor]:
+        return [self.out.weight]
+
+    def normalise(self, Q_bhne: Tensor, K_bhne: Tensor) -> tuple[Tensor, Tensor]:
+        """Of queries and keys, before they are rotated; none here."""
+        return Q_bhne, K_bhne
+
+    def _split(self, qkv_bnk: Tensor, start: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of the tokens at the positions start, start + 1, …"""
+        Q, K, V = qkv_bnk.unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        Q, K = self.normalise(Q, K)
+        return (rotate(Q, start), rotate(K, start), V) if self.rotary else (Q, K, V)
 
     def forward(self, x_bnd: Tensor) -> Tensor:
-        Q_bhne, K_bhne, V_bhne = self._split(x_bnd)
+        Q_bhne, K_bhne, V_bhne = self._split(self.qkv(x_bnd))
         mixed_bhne = F.scaled_dot_product_attention(Q_bhne, K_bhne, V_bhne, is_causal=True)
         return self.out(mixed_bhne.transpose(1, 2).reshape(x_bnd.shape))
 
@@ -70,7 +80,7 @@ class GlobalAttention(Layer):
 
     def step(self, x_bd: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """The state holds the keys and values of all tokens so far: it grows with the sequence (Table 1)."""
-        Q_bh1e, K_bh1e, V_bh1e = self._split(x_bd[:, None])
+        Q_bh1e, K_bh1e, V_bh1e = self._split(self.qkv(x_bd[:, None]), start=state[0].shape[2])
         K_bhne = torch.cat([state[0], K_bh1e.to(state[0].dtype)], dim=2)
         V_bhne = torch.cat([state[1], V_bh1e.to(state[1].dtype)], dim=2)
         mixed_bh1e = F.scaled_dot_product_attention(Q_bh1e.to(K_bhne.dtype), K_bhne, V_bhne)
@@ -80,8 +90,8 @@ class GlobalAttention(Layer):
         """Row by row, so that a token pays for the keys it can see and no others."""
         n, d = x_nd.shape
         e = d // self.heads
-        qkv = run(PROJECTIONS, self.qkv, x_nd, matrices=[self.qkv.weight])
-        Q_hne, K_hne, V_hne = qkv.view(n, 3, self.heads, e).permute(1, 2, 0, 3)
+        qkv_nk = run(PROJECTIONS, self.qkv, x_nd, matrices=[self.qkv.weight])
+        Q_hne, K_hne, V_hne = (part[0] for part in self._split(qkv_nk[None]))
         rows = []
         for t in range(n):
             scores = run(MIXING, torch.matmul, Q_hne[:, t : t + 1], K_hne[:, : t + 1].transpose(1, 2))

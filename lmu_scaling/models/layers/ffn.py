@@ -47,6 +47,9 @@ class FeedForward(Layer):
             glorot_(linear.weight, generator)
             nn.init.zeros_(linear.bias)
 
+    def residual_weights(self) -> list[Tensor]:
+        return [self.outer.weight]
+
     def forward(self, x_bnd: Tensor) -> Tensor:
         return self.outer(F.gelu(self.inner(x_bnd)))
 

@@ -103,6 +103,9 @@ class LMU(Layer):
         nn.init.zeros_(self.bias)
         glorot_(self.p.data[None], generator)
 
+    def residual_weights(self) -> list[Tensor]:
+        return [self.p]
+
     def forward(self, x_bnd: Tensor) -> Tensor:
         dtype = computing_dtype(x_bnd)
         with full_precision(x_bnd):

@@ -2,4 +2,4 @@
 
 from lmu_scaling.models.architecture import Architecture, register
 
-register(Architecture(name="lmu", label="LMU", blocks=3, sublayers=("ffn", "lmu", "ffn")))
+register(Architecture(name="lmu", label="LMU", blocks=3, sublayers=("ffn", "lmu", "ffn"), embedding_scale=7))

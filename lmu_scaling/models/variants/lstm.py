@@ -6,4 +6,4 @@ past the unigram distribution in the tokens that the other variants need to lear
 
 from lmu_scaling.models.architecture import Architecture, register
 
-register(Architecture(name="lstm", label="LSTM", blocks=3, sublayers=("lstm",), norm_weights=False, ffn_rule="none"))
+register(Architecture(name="lstm", label="LSTM", blocks=3, sublayers=("lstm",), norm="layer_plain", ffn_rule="none"))

@@ -8,7 +8,8 @@ register(
         label="Transformer",
         blocks=2,
         sublayers=("attention", "ffn"),
-        positions=True,
+        positions="learned",
+        embedding_scale=50,
         ffn_rule="4d",
     )
 )
