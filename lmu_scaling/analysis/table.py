@@ -238,8 +238,9 @@ def _sensitivity(results: Path, table: pd.DataFrame, tunings: list[Path]) -> pd.
     rows = [row for path in tunings for row in _trials(path)]
     others = table[~table["setting"].isin([MAIN, PAPER]) & (table["excluded"] == "")]
     for _, other in others.iterrows():
-        same = (table[["variant", "size", "multiple", "seed"]] == other[["variant", "size", "multiple", "seed"]]).all(1)
-        main = table[same & (table["setting"] == MAIN) & (table["excluded"] == "")]
+        main = table[(table["setting"] == MAIN) & (table["excluded"] == "")]
+        for key in ("variant", "size", "multiple", "seed"):
+            main = main[main[key] == other[key]]
         if not main.empty:
             rows.append(_alternative(results, other, main.iloc[0]))
     return pd.DataFrame(rows, columns=SENSITIVITY)

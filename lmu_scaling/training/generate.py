@@ -18,7 +18,6 @@ from torch import Tensor
 
 from lmu_scaling.errors import ResultsError
 from lmu_scaling.jobs import Folder, job
-from lmu_scaling.models import architecture
 from lmu_scaling.models.network import LanguageModel, build
 from lmu_scaling.spec import RunSpec
 from lmu_scaling.tokens.tokenizer import Tokenizer

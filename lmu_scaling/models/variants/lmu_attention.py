@@ -1,7 +1,7 @@
 """The paper's second model (section 4, "Global Self-Attention"): attention in place of the FFN before the LMU.
 
-The attention of the first block sees the tokens before any LMU has encoded their order. The paper is silent on positions;
-rotary ones gain 0.09 nats on validation (docs/log.md).
+The attention of the first block sees the tokens before any LMU has encoded their order. The paper is silent on
+positions; rotary ones gain 0.09 nats on validation (docs/log.md).
 """
 
 from lmu_scaling.models.architecture import Architecture, register
