@@ -93,7 +93,7 @@ def resolve(
         "embedding_scale": float(arch.embedding_scale if embedding_scale is None else embedding_scale),
         "residual_gain": float(arch.residual_gain if residual_gain is None else residual_gain),
     }
-    _check_input(where, d, values)
+    _check_input(where, values)
     spec = ModelSpec(variant, d, context, vocab, dropout=float(dropout), **values)
     if "ffn" in used:
         rule = {"solve": lambda: solve_ffn(arch, spec), "4d": lambda: 4 * d}
@@ -144,16 +144,14 @@ def _check_memory_and_heads(where: str, d: int, values: dict[str, Any]) -> None:
         raise ModelError(f"d = {d} is not divisible by heads = {heads}", where, "change d or heads")
 
 
-def _check_input(where: str, d: int, values: dict[str, Any]) -> None:
+def _check_input(where: str, values: dict[str, Any]) -> None:
     """Positions, embedding scale and residual gain."""
     positions, heads = values["positions"], values.get("heads")
     if positions not in POSITIONS:
         raise ModelError(f"unknown positions {positions!r}", where, f"use one of {', '.join(POSITIONS)}")
-    if positions == "rotary" and (heads is None or d // heads % 2):
+    if positions == "rotary" and heads is None:
         raise ModelError(
-            "rotary positions need attention heads of even width",
-            where,
-            "use positions none or learned, or change d or heads",
+            "rotary positions need global attention, which this variant has not", where, "use positions none or learned"
         )
     for name in ("embedding_scale", "residual_gain"):
         if not 0 < values[name] < math.inf:

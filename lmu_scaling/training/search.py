@@ -37,9 +37,8 @@ class Steps:
     learning_rate: float
     embedding_scale: float | None = None
 
-    def step(self, axis: int) -> float | None:
-        factor = getattr(self, AXES[axis])
-        return None if factor is None else math.log(factor)
+    def step(self, axis: int) -> float:
+        return math.log(getattr(self, AXES[axis]))
 
 
 def best_trial(trials: Sequence[Trial], where: str) -> Trial:
@@ -55,47 +54,49 @@ def best_trial(trials: Sequence[Trial], where: str) -> Trial:
 
 
 def edges(trials: Sequence[Trial], steps: Steps, where: str) -> list[str]:
-    """Axes on which no trial lies beyond the best one, on one of its sides."""
+    """Axes on which the best trial has the smallest or largest value of all."""
     best = best_trial(trials, where)
-    return [AXES[axis] for axis in (0, 1) if steps.step(axis) is not None and _open_sides(trials, best, axis)]
+    return [AXES[axis] for axis in _searched(steps) if _open_sides(trials, best, axis)]
 
 
 def next_point(trials: Sequence[Trial], steps: Steps, where: str) -> tuple[float, float]:
-    """Learning rate and embedding scale of the next trial."""
+    """Learning rate and embedding scale of the next trial.
+
+    First beyond an edge, then beside the best trial where it has no neighbour with the same other value, then between.
+    """
     best = best_trial(trials, where)
-    for axis in (0, 1):
-        step = steps.step(axis)
-        sides = _open_sides(trials, best, axis) if step is not None else []
-        if step is not None and sides:
-            return _moved(best, axis, sides[0] * step)
+    for among in (lambda axis: trials, lambda axis: _line(trials, best, axis)):
+        for axis in _searched(steps):
+            if sides := _open_sides(among(axis), best, axis):
+                return _moved(best, axis, sides[0] * steps.step(axis))
     return _refined(trials, best, steps)
 
 
+def _searched(steps: Steps) -> list[int]:
+    return [axis for axis in (0, 1) if getattr(steps, AXES[axis]) is not None]
+
+
 def _open_sides(trials: Sequence[Trial], best: Trial, axis: int) -> list[int]:
-    """Sides (+1: above, −1: below) of the best point on which no trial lies along this axis."""
-    line = _line(trials, best, axis)
-    return [side for side in (1, -1) if not any(side * (value - best.point[axis]) > SAME for value, _ in line)]
+    """Sides (+1: above, −1: below) on which no trial lies beyond the best one."""
+    beyond = [trial.point[axis] - best.point[axis] for trial in trials]
+    return [side for side in (1, -1) if not any(side * distance > SAME for distance in beyond)]
 
 
-def _line(trials: Sequence[Trial], best: Trial, axis: int) -> list[tuple[float, float]]:
-    """Coordinate and loss of the trials that differ from the best one along this axis only."""
+def _line(trials: Sequence[Trial], best: Trial, axis: int) -> list[Trial]:
+    """The trials that differ from the best one along this axis only."""
     other = 1 - axis
-    return sorted((t.point[axis], t.loss) for t in trials if abs(t.point[other] - best.point[other]) <= SAME)
+    return [trial for trial in trials if abs(trial.point[other] - best.point[other]) <= SAME]
 
 
 def _refined(trials: Sequence[Trial], best: Trial, steps: Steps) -> tuple[float, float]:
     """Half-way to the better neighbour, on the axis where the neighbours are farthest apart in steps."""
     gaps = []
-    for axis in (0, 1):
-        step = steps.step(axis)
-        if step is None:
-            continue
-        line = _line(trials, best, axis)
-        below = [(best.point[axis] - value, loss) for value, loss in line if value < best.point[axis] - SAME]
-        above = [(value - best.point[axis], loss) for value, loss in line if value > best.point[axis] + SAME]
-        low, high = min(below), min(above)
-        toward = high[0] if high[1] <= low[1] else -low[0]
-        gaps.append((round((low[0] + high[0]) / step, 3), -axis, toward / 2))
+    for axis in _searched(steps):
+        away = [(trial.point[axis] - best.point[axis], trial.loss) for trial in _line(trials, best, axis)]
+        high = min((distance, loss) for distance, loss in away if distance > SAME)
+        low = max((distance, -loss) for distance, loss in away if distance < -SAME)
+        toward = high[0] if high[1] <= -low[1] else low[0]
+        gaps.append((round((high[0] - low[0]) / steps.step(axis), 3), -axis, toward / 2))
     _, axis, move = max(gaps)
     return _moved(best, -axis, move)
 

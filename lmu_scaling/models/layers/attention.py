@@ -2,19 +2,8 @@
 
 from __future__ import annotations
 
-from lmu_scaling.models.architecture import LayerDescription, ModelSpec, Row, register_layer
-
-PROJECTIONS, MIXING = "Attention projections", "Attention scores and values"
-
-
-def attention_rows(spec: ModelSpec) -> tuple[Row, ...]:
-    """With (n + 1)/2 keys per token, the average under a causal mask."""
-    d, n = spec.d, spec.context
-    return (
-        Row(PROJECTIONS, "4d²", 4 * d * d, "8d²", 8 * d * d),
-        Row(MIXING, "–", 0, "2d(n+1)", 2 * d * (n + 1)),
-    )
-
+from lmu_scaling.models.architecture import LayerDescription, ModelSpec, register_layer
+from lmu_scaling.models.attention_costs import MIXING, PROJECTIONS, attention_rows
 
 register_layer(
     LayerDescription(

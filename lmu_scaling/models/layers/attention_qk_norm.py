@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lmu_scaling.models.architecture import LayerDescription, ModelSpec, register_layer
-from lmu_scaling.models.layers.attention import attention_rows
+from lmu_scaling.models.attention_costs import attention_rows
 
 
 def _parameters(spec: ModelSpec) -> int:
