@@ -2,8 +2,8 @@
 
 bare      the engine alone: texts in memory (fresh strings, batches like the stages') to ids; reading is not timed
 usual     datasets.load_dataset("json") → map(tiktoken) → one uint16 memmap
-pieces    the steps of stage corpus one by one, a block of documents at a time
-stages    filter × parts, deduplicate, tokenise × parts, tokens-manifest, as the workflow runs them, with manifests
+pieces    the steps of `encode` one by one, a block of documents at a time
+stages    encode × parts, deduplicate, shard × parts, index, as the workflow runs them, with manifests
 """
 
 from __future__ import annotations
@@ -32,9 +32,8 @@ Facts = dict[str, Any]
 
 
 def bare(source: str, engine: str) -> Facts:
-    from lmu_scaling.corpus.parts import BATCH_CHARACTERS
-
     from lmu_scaling.corpus.members import read_blocks, read_members
+    from lmu_scaling.tokens.encode import BATCH_CHARACTERS
     from lmu_scaling.tokens.tokenizer import Tokenizer
 
     tokenizer = Tokenizer(VOCAB, engine)
@@ -165,24 +164,28 @@ def together(commands: list[list[str]], workers: int) -> Facts:
     return total | {"wall": time.perf_counter() - begun}
 
 
-def verb(name: str, *flags: object) -> list[str]:
-    """A verb as the workflow calls it, which has computed the code's fingerprint before."""
-    return [sys.executable, "-m", "lmu_scaling", name, *map(str, flags), "--code", "benchmark"]
+def job(name: str, *more: object, **settings: object) -> list[str]:
+    """The command of a job, as the workflow calls it, which has computed the code's fingerprint before."""
+    flags: list[object] = []
+    for key, value in settings.items():
+        text = str(value) if isinstance(value, str | Path) else json.dumps(value)
+        flags += [f"--{key.replace('_', '-')}", text]
+    return [sys.executable, "-m", "lmu_scaling", name, *map(str, [*flags, *more]), "--code", "benchmark"]
 
 
 def stages(source: Path, root: Path, engine: str, parts: int) -> Facts:
-    """All verbs after fetch, as many jobs at once as there are parts; bytes and tokens come from the manifest."""
+    """All jobs of stage tokens, as many at once as there are parts; bytes and digest come from the index."""
     commands, temporary, kept = stage_commands(source, root, engine, parts)
     facts = {name: together(jobs, parts) for name, jobs in commands.items()}
-    manifest = json.loads((root / "tokens" / "manifest.json").read_text())
+    index = json.loads((root / "index.json").read_text())
     return {
         "cpu": sum(f["cpu"] for f in facts.values()),
         "wall": sum(f["wall"] for f in facts.values()),
         # if every job had a core of its own
         "critical": sum(max(job["cpu"] for job in f["each"]) for f in facts.values()),
         "rss": max(f["rss"] for f in facts.values()),
-        "bytes": manifest["filters"][0]["kept_bytes"],
-        "digest": manifest["digest"],
+        "bytes": index["filters"][0]["kept_bytes"],
+        "digest": index["digest"],
         "temporary": sum(path.stat().st_size for path in temporary),
         "kept": sum(path.stat().st_size for path in kept),
         "steps": {name: f["cpu"] for name, f in facts.items()},
@@ -192,35 +195,39 @@ def stages(source: Path, root: Path, engine: str, parts: int) -> Facts:
 def stage_commands(
     source: Path, root: Path, engine: str, parts: int
 ) -> tuple[dict[str, list[list[str]]], list[Path], list[Path]]:
-    """The jobs of each stage, the temporary files, the kept ones."""
-    corpus = {"parts": parts, "filters": FILTERS, "split": SPLIT, "target_tokens": None}
-    corpus |= {"on_bad_document": "stop", "max_bad_share": 0.0}
-    settings = ["--settings", json.dumps(corpus)]
-    tokens = ["--tokens", json.dumps({"encoding": "gpt2", "vocab": VOCAB, "engine": engine})]
-    folder, pieces, shards = root / "corpus", root / "corpus" / "parts", root / "tokens"
-    made = [[pieces / f"{i:05d}.{kind}" for kind in ("tokens.bin", "signatures.npz", "json")] for i in range(parts)]
+    """The commands by job, as workflow/rules/tokens.smk has them; the temporary files; the kept ones."""
+    chain: dict[str, Any] = {"filters": FILTERS, "parts": parts}
+    tokens = {"encoding": "gpt2", "vocab": VOCAB, "engine": engine}
+    pieces, manifest, selected = (
+        root / "parts",
+        "{}.manifest.json".format,
+        [root / "drops.npy", root / "selection.json"],
+    )
+    stems = [f"{i:05d}" for i in range(parts)]
+    made = [[pieces / f"{stem}.{kind}" for kind in ("tokens.bin", "signatures.npz", "json")] for stem in stems]
     kinds = ("train.bin", "validation.bin", "test.bin", "json", "counts.npy")
-    kept = [[shards / f"{i:05d}.{kind}" for kind in kinds] for i in range(parts)]
-    commands: dict[str, list[list[str]]] = {"filter": [], "deduplicate": [], "tokenise": [], "manifest": []}
-    for i in range(parts):
-        flags = [*settings, *tokens, "--source", source, "--part", i, "--out", pieces]
-        flags += ["--wrote", *made[i], "--manifest", pieces / f"{i:05d}.manifest.json"]
-        commands["filter"].append(verb("filter", *flags))
-        flags = [*settings, *tokens, "--corpus", folder, "--parts", pieces, "--part", i, "--out", shards]
-        flags += ["--read", *made[i][:2], folder / "drops.npy", folder / "manifest.json", "--wrote", *kept[i]]
-        commands["tokenise"].append(verb("tokenise", *flags, "--manifest", shards / f"{i:05d}.manifest.json"))
-    inputs = [*settings, "--source", source, "--parts", pieces, "--out", folder]
-    inputs += ["--read", *(path for files in made for path in files[1:])]
-    commands["deduplicate"] = [verb("deduplicate", *inputs, "--manifest", folder / "report.manifest.json")]
-    merge = [*settings, *tokens, "--corpus", folder, "--folder", shards, "--out", shards / "manifest.json"]
-    commands["manifest"] = [verb("tokens-manifest", *merge, "--manifest", shards / "tokens.manifest.json")]
-    return commands, [path for files in made for path in files[:2]], [path for files in kept for path in files]
+    kept = [[root / f"{stem}.{kind}" for kind in kinds] for stem in stems]
+    encode, shard = [], []
+    for i, stem in enumerate(stems):
+        files = ["--wrote", *made[i], "--manifest", pieces / manifest(stem)]
+        common = {"tokens": tokens, "part": i}
+        encode.append(job("encode", *files, **chain, **common, on_bad_document="stop", source=source, out=pieces))
+        files = ["--read", *made[i][:2], *selected, "--wrote", *kept[i], "--manifest", root / manifest(stem)]
+        folders = {"selection": root, "part_folder": pieces, "out": root}
+        shard.append(job("shard", *files, **common, split=SPLIT, **folders))
+    files = ["--read", *(path for paths in made for path in paths[1:]), "--wrote", *selected, root / "report.csv"]
+    files += ["--manifest", root / manifest("selection")]
+    rules = {**chain, "split": SPLIT, "target_tokens": None, "max_bad_share": 0.0}
+    deduplicate = [job("deduplicate", *files, **rules, source=source, part_folder=pieces, out=root)]
+    files = ["--read", *(path for paths in kept for path in paths), "--manifest", root / manifest("index")]
+    index = [job("index", *files, parts=parts, tokens=tokens, folder=root, out=root / "index.json")]
+    commands = {"encode": encode, "deduplicate": deduplicate, "shard": shard, "index": index}
+    return commands, [path for paths in made for path in paths[:2]], [path for paths in kept for path in paths]
 
 
 def fetch(archive: Path, root: Path) -> Path:
     source = root / "source.json"
-    settings = json.dumps({"source": "local", "path": str(archive)})
-    run(verb("fetch", "--settings", settings, "--data", root / "data", "--out", source))
+    run(job("fetch", source="local", path=archive, data=root / "data", out=source))
     return source
 
 

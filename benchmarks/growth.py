@@ -16,7 +16,6 @@ import json
 import math
 import tempfile
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,13 +23,15 @@ import pandas as pd
 from lmu_scaling.corpus.layout import part_files
 
 from benchmarks import data, harness, store
-from benchmarks.data_jobs import SPLIT, run, verb
+from benchmarks.data_jobs import SPLIT, job, run
 from benchmarks.report import POINTS, SLOPES
 from benchmarks.store import INTERVAL, Cell, Table, cell, is_cell
 from benchmarks.workflow import dry_runs
 from lmu_scaling.analysis.complexity import complexity, slope
 from lmu_scaling.corpus.minhash import band_name, bands_and_rows
 from lmu_scaling.paper.style import LAYERS
+from lmu_scaling.sections import Complexity
+from lmu_scaling.tokens.part_files import part_files
 
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192)
 COLUMNS = ["layer", "quantity", "slope", "low", "high", "stated", "expected", "n_min", "n_max"]
@@ -44,7 +45,7 @@ COPIES, PARTS = 0.03, 64
 
 def with_n(args: argparse.Namespace) -> list[Table]:
     lengths = LENGTHS[:4] if args.quick else LENGTHS
-    settings = SimpleNamespace(lengths=lengths, d=48, q=60, repeats=1 if args.quick else 5)
+    settings = Complexity(lengths=list(lengths), d=48, q=60, repeats=1 if args.quick else 5)
     with tempfile.TemporaryDirectory() as folder:
         points, slopes = Path(folder) / "points.csv", Path(folder) / "slopes.csv"
         complexity(settings, points, slopes, device="cpu", threads=1)
@@ -183,11 +184,11 @@ def make_signatures(folder: Path, documents: int) -> list[int]:
 
 def deduplicate(root: Path, filters: list[dict[str, Any]], target: int) -> dict[str, Any]:
     settings = {"parts": PARTS, "filters": filters, "split": SPLIT, "target_tokens": target, "max_bad_share": 0.0}
+    files = {"source": root / "source.json", "part_folder": root / "parts", "out": root}
     described = {"source": "random", "identity": "random", "members": [{"size": 1}], "expected_documents": None}
-    (root / "source.json").write_text(json.dumps(described))
-    flags = ["--settings", json.dumps(settings), "--source", root / "source.json"]
-    facts = run(verb("deduplicate", *flags, "--parts", root / "parts", "--out", root))
-    rows = json.loads((root / "manifest.json").read_text())["filters"]
+    files["source"].write_text(json.dumps(described))
+    facts = run(job("deduplicate", **settings, **files))
+    rows = json.loads((root / "selection.json").read_text())["filters"]
     return facts | {row["filter"]: row["dropped_documents"] for row in rows}
 
 

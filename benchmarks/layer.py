@@ -19,7 +19,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from lmu_scaling.models.lmu import impulse
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -28,7 +27,9 @@ from benchmarks.harness import CLOCKS, conditions
 from benchmarks.peers import Peer
 from benchmarks.report import SPEED
 from benchmarks.store import Cell, Table, cell, reference
-from lmu_scaling.models import fused, native, resolve
+from lmu_scaling.models import native, resolve
+from lmu_scaling.models.implicit_attention import NativeLMU, TorchLMU
+from lmu_scaling.models.legendre import impulse
 from lmu_scaling.models.network import build
 from lmu_scaling.runtime import keep_freed_memory
 
@@ -129,11 +130,11 @@ def forms(size: str) -> dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]]:
         CHANNEL: lambda x, L, p: convolve(x, H_qn),
         EAGER: lambda x, L, p: attend_literally(convolve(x, L @ H_qn).contiguous(), p),
         INDUCTOR: inductor,
-        TORCH: ours(fused.TorchLMU, keep=True),
+        TORCH: ours(TorchLMU, keep=True),
     }
     if native.kernels() is not None:
-        found[OURS] = ours(fused.NativeLMU, keep=True)
-        found[OURS_AGAIN] = ours(fused.NativeLMU, keep=False)
+        found[OURS] = ours(NativeLMU, keep=True)
+        found[OURS_AGAIN] = ours(NativeLMU, keep=False)
     return found
 
 

@@ -58,7 +58,7 @@ between the quartiles of the rounds; ▼ marks a number that got worse by more t
 """
 SPEED = "LMU + implicit attention: forward and backward"
 POINTS, SLOPES = "Growth with n: points", "Growth with n: exponents"
-OURS, RIVAL = style.DEFAULTS["lmu"].colour, style.SUBDUED
+OURS, RIVAL = style.MARKS["lmu"][0], style.SUBDUED
 MARKERS = {"S": "o", "M": "s", "L": "^"}
 
 

@@ -27,7 +27,8 @@ from benchmarks.peers import Peer
 from benchmarks.store import Cell, Table, cell, reference
 from lmu_scaling.counting import count
 from lmu_scaling.models import resolve, variants
-from lmu_scaling.models.layers import LMU
+from lmu_scaling.models.layers.lmu import LMU
+from lmu_scaling.models.loss import linear_cross_entropy
 from lmu_scaling.models.network import LanguageModel, build
 from lmu_scaling.runtime import keep_freed_memory
 from lmu_scaling.training.adam import Adam
@@ -84,7 +85,7 @@ def stepper(
             optimiser.step()
 
         return step
-    objective, adam = Objective(model), Adam(model, [0.9, 0.999], 1e-7, 0.0)
+    objective, adam = Objective(model), Adam(model, (0.9, 0.999), 1e-7, 0.0)
 
     def step_ours() -> None:
         adam.zero_grad()

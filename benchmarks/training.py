@@ -21,8 +21,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from lmu_scaling.training.device import place
-from lmu_scaling.training.watch import Watch
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks import harness
@@ -34,10 +32,14 @@ from lmu_scaling.config import load
 from lmu_scaling.counting import count
 from lmu_scaling.models import resolve
 from lmu_scaling.runtime import keep_freed_memory, write_json
+from lmu_scaling.sections import Config
+from lmu_scaling.spec import DataSpec, RunSpec, TrainingSpec
 from lmu_scaling.tokens.loader import Loader, Sampler
 from lmu_scaling.tokens.store import TokenStore
 from lmu_scaling.training.checkpoint import Checkpoints
+from lmu_scaling.training.compute import compute_context
 from lmu_scaling.training.loop import Trainer
+from lmu_scaling.training.monitor import Monitor
 
 MIN_SAMPLE = 0.2  # [s]: a step of the default experiment takes milliseconds
 PROFILED = 20  # steps
@@ -61,16 +63,16 @@ MIN_TOKENS = 1 << 19  # per sample of the loader, so that starting a thread does
 # Steps of the default experiment -------------------------------------------------------------------------------------
 
 
-def step_of(config: Any, variant: str, size: str, kind: str) -> Callable[[], None]:
+def step_of(config: Config, variant: str, size: str, kind: str) -> Callable[[], None]:
     spec = experiment.model_spec(config, variant, size)
     shape = {"n": spec.context, "batch": config.training.batch, "clip": config.training.tuning.clip}
     return stepper(variant, spec.d, spec.vocab, kind, **shape)
 
 
-def stage_table(args: argparse.Namespace, config: Any) -> Table:
+def stage_table(args: argparse.Namespace, config: Config) -> Table:
     steps: Counter[tuple[str, str]] = Counter()
     for run in [*experiment.runs(config), *experiment.sweeps(config)]:
-        steps[run.variant, run.size] += experiment.spec_of(config, run)["training"]["steps"]
+        steps[run.variant, run.size] += experiment.spec_of(config, run).training.steps
     rows: list[list[Any]] = []
     total = {kind: np.zeros(args.rounds) for kind in (PLAIN, OURS)}
     for (variant, size), number in steps.items():
@@ -112,7 +114,7 @@ def by_part(step: Any) -> dict[str, float]:
     return {part: spent[part] / spent.total() for part in [*PARTS, REST]}
 
 
-def operations_table(args: argparse.Namespace, config: Any) -> Table:
+def operations_table(args: argparse.Namespace, config: Config) -> Table:
     """The operations of a step, variant by variant."""
     sizes = [size.name for size in config.models.sizes]
     middle = sizes[len(sizes) // 2]
@@ -140,15 +142,26 @@ def random_tokens(folder: Path, train: int, vocab: int, shards: int = 1) -> Path
             found.append({"file": name, "split": split, "tokens": tokens // pieces})
         splits[split] = {"bytes": 4 * tokens, "documents": 1}
     rules = {"vocab": vocab, "eot": vocab - 1, "digest": "noise", "dtype": "uint16"}
-    write_json(folder / "manifest.json", rules | {"splits": splits, "shards": found})
+    write_json(folder / "index.json", rules | {"splits": splits, "shards": found})
     return folder
 
 
-def spec(d: int, n: int, steps: int) -> dict[str, Any]:
-    rules = {"batch": BATCH, "steps": steps, "seed": 1, "learning_rate": 1e-3, "betas": [0.9, 0.999], "eps": 1e-7}
-    rules |= {"weight_decay": 0.0, "clip": 1.0, "warmup": 0.04, "plateau": None}
-    rules |= {"validate_every": steps, "validation_sequences": 1}
-    return {"model": resolve("lmu", d, n, VOCAB).asdict(), "training": rules}
+def spec(d: int, n: int, steps: int) -> RunSpec:
+    training = TrainingSpec(
+        batch=BATCH,
+        steps=steps,
+        seed=1,
+        learning_rate=1e-3,
+        betas=(0.9, 0.999),
+        eps=1e-7,
+        weight_decay=0.0,
+        clip=1.0,
+        warmup=0.04,
+        plateau=None,
+        validate_every=steps,
+        validation_sequences=1,
+    )
+    return RunSpec(resolve("lmu", d, n, VOCAB), DataSpec("random", "random"), training)
 
 
 def added_up(function: Callable[..., Any], total: list[float]) -> Callable[..., Any]:
@@ -165,17 +178,16 @@ def added_up(function: Callable[..., Any], total: list[float]) -> Callable[..., 
 def train(folder: Path, d: int, n: int, steps: int, threads: int) -> dict[str, float]:
     """Seconds of one short run, and of its parts."""
     tokens = random_tokens(folder, max(1_000_000, 2 * steps * BATCH * n), VOCAB)
-    settings = spec(d, n, steps)
-    where = place("cpu", "float32", threads)
-    trainer = Trainer(settings, TokenStore(tokens, "train"), TokenStore(tokens, "validation"), where)
+    compute = compute_context("cpu", "float32", threads)
+    trainer = Trainer(spec(d, n, steps), TokenStore(tokens, "train"), TokenStore(tokens, "validation"), compute)
     flops = count(trainer.model.spec).flops_training
-    watch = Watch(folder / "live", "benchmark", steps * BATCH * n, flops, peak=1e12, main=True)
+    monitor = Monitor(folder / "live", "benchmark", steps * BATCH * n, flops, peak=1e12, main=True)
     checkpoints = Checkpoints(folder / "checkpoints", "benchmark")
     logged = [0.0]
     trainer.record = added_up(trainer.record, logged)  # type: ignore[method-assign]
-    watch.advance = added_up(watch.advance, logged)  # type: ignore[method-assign]
-    trainer.run(watch, checkpoints, checkpoint_seconds=float("inf"))
-    watch.close()
+    monitor.advance = added_up(monitor.advance, logged)  # type: ignore[method-assign]
+    trainer.run(monitor, checkpoints, checkpoint_seconds=float("inf"))
+    monitor.close()
     saves = []
     for _ in range(5):
         start = time.perf_counter()

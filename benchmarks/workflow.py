@@ -124,7 +124,7 @@ def overhead_table(args: argparse.Namespace, folder: Path) -> Table:
     idle = snakemake(folder, config, "--", *targets)
     rows = [
         ["jobs per second, overall", cell(jobs / wall, better="higher", unit=" /s")],
-        ["a job's own time (Python, the verb, its manifest)", cell(own / jobs, better="lower", unit=" s")],
+        ["a job's own time (Python, its handler, its manifest)", cell(own / jobs, better="lower", unit=" s")],
         ["Snakemake's part per job", cell(max(wall - idle - own / CORES, 0) / jobs, better="lower", unit=" s")],
         ["the same command again, nothing to do", cell(idle, better="lower", unit=" s")],
     ]

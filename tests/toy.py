@@ -15,7 +15,7 @@ VOCAB = 300
 
 
 def write_tokens(folder: Path, train: int = 6000, other: int = 1500, seed: int = 0) -> Path:
-    """Shards in which each token mostly follows from the one before it; returns the manifest's path."""
+    """Shards in which each token mostly follows from the one before it; returns the path of the index."""
     rng = np.random.default_rng(seed)
     follows = rng.permutation(VOCAB)
     shards, splits = [], {}
@@ -30,7 +30,7 @@ def write_tokens(folder: Path, train: int = 6000, other: int = 1500, seed: int =
         facts = {"tokens": length, "documents": length // 100, "bytes": 3 * length}
         shards.append({"file": path.name, "split": split, "sha256": sha256_file(path), "part": 0, **facts})
         splits[split] = {**facts, "unigram_loss": float(np.log(VOCAB))}
-    manifest = {
+    index = {
         "vocab": VOCAB,
         "eot": VOCAB - 1,
         "dtype": "<u2",
@@ -38,7 +38,7 @@ def write_tokens(folder: Path, train: int = 6000, other: int = 1500, seed: int =
         "splits": splits,
         "shards": shards,
     }
-    write_json(folder / "index.json", manifest)
+    write_json(folder / "index.json", index)
     return folder / "index.json"
 
 

@@ -1,4 +1,4 @@
-"""Checks of content: runs match their specs, tables the evaluations, shards their manifest."""
+"""Checks of content: runs match their specs, tables the evaluations, shards their index."""
 
 from __future__ import annotations
 

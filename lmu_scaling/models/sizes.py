@@ -10,6 +10,7 @@ from typing import Any
 
 from lmu_scaling.errors import ModelError
 from lmu_scaling.models.architecture import NORMS, POSITIONS, Architecture, ModelSpec
+from lmu_scaling.models.registry import architecture as find
 
 PARAMETERS_PER_D2 = 24
 Q_PER_D = 1.2255  # 250 at d = 204, the paper's largest model
@@ -73,9 +74,7 @@ def resolve(
     residual_gain: float | None = None,
 ) -> ModelSpec:
     """Fill in every size and setting that is not given. Settings that the variant's layers do not use are dropped."""
-    from lmu_scaling.models import architecture
-
-    arch = architecture(variant)
+    arch = find(variant)
     used = arch.fields
     where = f"model {variant}, d = {d}"
     _check_common(where, d=d, context=context, vocab=vocab, dropout=dropout, softmax_scale=softmax_scale)

@@ -84,7 +84,7 @@ class Trainer:
         self.train, self.validation = train, validation
         if validation.windows(self.context) < 1:
             raise TokensError(
-                f"the validation split has {len(validation)} tokens, less than one window of {self.context}",
+                f"the validation split has {len(validation)} tokens, fewer than one window of {self.context}",
                 str(validation.directory),
                 "use more text, a larger validation share, or a shorter context",
             )

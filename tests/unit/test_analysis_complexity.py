@@ -1,7 +1,6 @@
-"""Measured growth: memory is told apart, slopes are fitted right, a failed child is explained. No timing here."""
+"""Measured growth: forms differ in memory, slopes are fitted right, a failed child is explained. No timing here."""
 
 import os
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -10,6 +9,7 @@ import torch
 
 from lmu_scaling.analysis.complexity import LAYERS, RESOLUTION, complexity, fit_slopes, in_child, make, measure, slope
 from lmu_scaling.errors import ResultsError
+from lmu_scaling.sections import Complexity
 
 CPU = torch.device("cpu")
 
@@ -60,7 +60,7 @@ def test_a_child_that_dies_is_explained():
 
 
 def test_files_hold_every_layer_and_length(tmp_path):
-    settings = SimpleNamespace(lengths=[64, 32, 128], d=8, q=10, repeats=1)
+    settings = Complexity(lengths=[64, 32, 128], d=8, q=10, repeats=1)
     complexity(settings, tmp_path / "c.csv", tmp_path / "s.csv", device="cpu")
     points, slopes = pd.read_csv(tmp_path / "c.csv"), pd.read_csv(tmp_path / "s.csv")
     assert len(points) == 4 * 3

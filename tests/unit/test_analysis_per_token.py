@@ -1,4 +1,4 @@
-"""Per-token loss: the law that made a curve is recovered, and plateaus are told from slopes."""
+"""Per-token loss: the law that made a curve is recovered, and plateaus are distinguished from slopes."""
 
 from itertools import pairwise
 

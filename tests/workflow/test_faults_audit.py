@@ -231,7 +231,7 @@ def test_weights_of_another_size_are_found(moved: Path, forge: Callable) -> None
     assert f"training/{RUN}/weights.safetensors" in named(look(moved))
 
 
-def test_shards_that_do_not_match_the_data_manifest_are_found(moved: Path, forge: Callable) -> None:
+def test_shards_that_do_not_match_the_index_are_found(moved: Path, forge: Callable) -> None:
     flip(moved / "tokens/00000.test.bin", 1000, 1)
     forge()
     assert "tokens/00000.test.bin" in named(look(moved))

@@ -103,6 +103,11 @@ def document(repository: Path) -> None:
         path.write_text(path.read_text("utf-8") + "\nOne more sentence.\n", "utf-8")
 
 
+def add_a_source(repository: Path) -> None:
+    path = repository / "workflow/catalog/datasets.yaml"
+    path.write_text(path.read_text("utf-8") + "\nother:\n  kind: local\n  licence: mine\n  citation: me\n", "utf-8")
+
+
 def touch(repository: Path) -> None:
     for path in repository.rglob("*"):
         os.utime(path)
@@ -127,6 +132,8 @@ def test_a_second_run_has_nothing_to_do(smoke_run: Path) -> None:
         pytest.param(insert("training/monitor.py", "note", "run = run"), id="the progress line"),
         pytest.param(insert("training/train.py", "train", "print(f'training {spec}', flush=True)"), id="a log line"),
         pytest.param(document, id="documentation"),
+        pytest.param(insert("corpus/filters/language.py", "apply", "text = 1 * text"), id="a filter that is not used"),
+        pytest.param(add_a_source, id="another source in the catalogue"),
         pytest.param(update_environments, id="environment files"),
     ],
 )
@@ -212,12 +219,34 @@ def test_loss_network_and_training_loop_retrain_all_runs(edit, after) -> None:
     assert not PREPARATION & set(jobs)
 
 
+# ---------------------------------------------------------------------------------------------------- corpus, tokens
+@pytest.mark.parametrize(
+    ("edit", "begins"),
+    [
+        (replace("workflow/catalog/datasets.yaml", "citation: ", "citation: see "), "fetch"),
+        (insert("corpus/filters/length.py", "apply", "text = 1 * text"), "encode"),
+        (insert("tokens/encode.py", "encode", "parts = 1 * parts"), "encode"),
+        (insert("tokens/shards.py", "shard", "part = 1 * part"), "shard"),
+    ],
+    ids=["source", "filter", "encoder", "shards"],
+)
+def test_corpus_and_tokens_rerun_from_the_edited_stage_on(edit, begins, after) -> None:
+    jobs, order = after(edit), ("fetch", "encode", "shard", "index")
+    assert [name for name in order if name in jobs] == list(order[order.index(begins) :])
+    assert jobs.runs["train"] == RUNS | SWEEPS
+
+
 # ------------------------------------------------------------------------------------------- code of later stages
 @pytest.mark.parametrize(
     ("edit", "needed", "others"),
     [
         (insert("evaluation/evaluate.py", "evaluate", "threads = 1 * threads"), {"evaluate", "table"}, {"train"}),
         (insert("analysis/fit.py", "fit", "results = results"), {"fit", "claims"}, {"evaluate", "table", "counts"}),
+        (
+            insert("analysis/claims/c10_reduced_order.py", "judge", "evidence = evidence"),
+            {"claims", "report"},
+            {"evaluate", "table", "fit", "counts"},
+        ),
         (replace("workflow/catalog/paper.yaml", "\n", "\n\n"), {"fit", "claims"}, {"evaluate", "table", "counts"}),
         (
             insert("paper/figures/loss_vs_N.py", "draw", "look = look"),
@@ -225,7 +254,7 @@ def test_loss_network_and_training_loop_retrain_all_runs(edit, after) -> None:
             {"fit", "claims", "paper_table"},
         ),
     ],
-    ids=["evaluation", "analysis", "the paper's numbers", "a figure"],
+    ids=["evaluation", "analysis", "a claim", "the paper's numbers", "a figure"],
 )
 def test_later_stages_train_nothing(edit, needed, others, after) -> None:
     jobs = after(edit)

@@ -75,6 +75,15 @@ def content(path):
     return sha256_file(path)[:16]
 
 
+def catalog_entry(source):
+    """Hash of one entry of the catalogue of sources, so that another entry or a comment reruns nothing."""
+    try:
+        entry = read(f"{CATALOG}/datasets.yaml").get(source)
+    except UserError:
+        return content(f"{CATALOG}/datasets.yaml")  # `fetch` says what is wrong with it
+    return sha256_bytes(canonical_json(entry).encode())[:16]
+
+
 def own_files(path):
     """Fingerprint of the user's own text, so that an edited file is read anew. What is wrong with it, `fetch` says."""
     if path is None:

@@ -24,7 +24,7 @@ rule fetch:
         source=CONFIG.corpus.source,
         path=CONFIG.corpus.path,
         data="data",
-        entry=content(f"{CATALOG}/datasets.yaml"),
+        entry=catalog_entry(CONFIG.corpus.source),
         files=own_files(CONFIG.corpus.path),
         code=code("fetch"),
     shell:
