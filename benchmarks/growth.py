@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from lmu_scaling.corpus.layout import part_files
 
 from benchmarks import data, harness, store
 from benchmarks.data_jobs import SPLIT, job, run

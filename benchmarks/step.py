@@ -16,7 +16,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from lmu_scaling.training.loss import linear_cross_entropy
 from torch import Tensor
 from torch.nn import functional as F
 
