@@ -55,6 +55,7 @@ def test_five_different_mistakes_are_all_reported_at_once() -> None:
     broken["models"]["sizes"][0].update(q=40, theta=20)  # q > theta
     broken["corpus"]["split"] = {"train": 0.9, "validation": 0.05, "test": 0.04}  # does not sum to 1
     broken["models"]["variants"] = ["lmu", "transfomer"]  # unknown variant
+    broken["training"]["alternatives"] = []
     with pytest.raises(ConfigError) as caught:
         validate(broken)
     message = str(caught.value)
@@ -113,8 +114,13 @@ def test_a_variant_of_a_budget_alone_must_be_buildable_too() -> None:
 
 
 @pytest.mark.parametrize("number", [1e-6, 3e-5, 0.35, 1.0, 12.5, 1e6])
-def test_a_run_of_any_length_and_rate_has_a_name_that_can_be_read(number: float) -> None:
-    for run in (Run("lmu_attention", "1.5M", number, 7), Run("lmu", "6k", number, 0, number)):
+def test_a_run_of_any_length_has_a_name_that_can_be_read(number: float) -> None:
+    runs = (
+        Run("lmu_attention", "1.5M", number, 7),
+        Run("lmu", "6k", number, 3, "rotary"),
+        Run("a", "b", number, 0, trial=4),
+    )
+    for run in runs:
         assert parse_run(run.name) == run
 
 

@@ -14,5 +14,6 @@ register(
         sublayers=("attention", "lmu", "ffn"),
         positions="rotary",
         embedding_scale=50,
+        residual_gain=0.5,
     )
 )

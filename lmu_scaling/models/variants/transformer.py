@@ -10,6 +10,7 @@ register(
         sublayers=("attention", "ffn"),
         positions="learned",
         embedding_scale=50,
+        residual_gain=0.5,
         ffn_rule="4d",
     )
 )

@@ -14,5 +14,6 @@ register(
         norm="rms",
         positions="rotary",
         embedding_scale=50,
+        residual_gain=0.5,
     )
 )
