@@ -22,6 +22,19 @@ from lmu_scaling.spec import Run, RunSpec, parse_run
 
 SAME_FOR_ALL = ("corpus", "corpus_settings", "tokens_digest", "vocab", "context")
 KEYS = ["variant", "size", "multiple", "seed"]
+MAIN, OF_PAPER = "main", "paper"  # values of the column `setting` that laws are fitted to
+UNTUNED = "untuned"
+# What a table that does not tell is taken for: nothing that would earn a verdict.
+SETTINGS: dict[str, str | float] = {
+    "setting": MAIN,
+    "positions": "",
+    "embedding_scale": math.nan,
+    "tuning_edge": UNTUNED,
+    "tuning_trials": 0,
+    "tuning_multiple": math.nan,
+    "precision": "",
+    "test_documents": 0,
+}
 
 
 @job
@@ -47,6 +60,20 @@ def table(results: Folder, runs: list[str], out: Output, history: Output) -> dic
     return {"runs": len(table), "excluded": dict(excluded.itertuples(index=False))}
 
 
+TEXT = (
+    "run",
+    "size",
+    "excluded",
+    "spec_hash",
+    "setting",
+    "positions",
+    "tuning_edge",
+    "precision",
+    "value",
+    "reference",
+)
+
+
 def write_csv(path: Path, frame: pd.DataFrame) -> None:
     with atomic_write(path) as file:
         frame.to_csv(file, index=False)
@@ -56,7 +83,7 @@ def read_frame(path: Path, columns: Iterable[str] = ()) -> pd.DataFrame:
     """Read a CSV or Parquet file of results; `columns` are those that the caller needs."""
     if not path.is_file():
         raise ResultsError("a result is missing", str(path), "run the workflow for this experiment first")
-    text = {"run": str, "size": str, "excluded": str, "spec_hash": str}  # a size named "48" is a name, not a number
+    text = dict.fromkeys(TEXT, str)  # a size named "48" is a name, not a number
     try:
         frame = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path, dtype=text)
     except (ValueError, OSError) as error:
@@ -74,13 +101,22 @@ def read_table(path: str | Path) -> pd.DataFrame:
     """Read `runs.csv` and check it again, in case it was edited."""
     columns = ("run", *KEYS, "n_exact", "tokens", "test_loss", "test_tokens", *SAME_FOR_ALL)
     table = read_frame(Path(path), columns)
-    table["excluded"] = table["excluded"].fillna("") if "excluded" in table else ""
+    for column, default in ({"excluded": ""} | SETTINGS).items():
+        table[column] = table[column] if column in table else default
+    for column in ("excluded", "setting", "positions", "tuning_edge", "precision"):
+        table[column] = table[column].fillna("")  # an empty cell
     check_table(table, str(path))
     return table
 
 
+def main_runs(table: pd.DataFrame, setting: str = MAIN) -> pd.DataFrame:
+    """Rows that may enter a fit, of one setting; runs with other nuisance settings are in sensitivity.csv."""
+    rows = usable(table)
+    return rows[rows["setting"] == setting].reset_index(drop=True)
+
+
 def usable(table: pd.DataFrame) -> pd.DataFrame:
-    """Rows that may enter a fit."""
+    """Rows whose losses may be used."""
     return table[table["excluded"] == ""].reset_index(drop=True)
 
 
@@ -88,10 +124,13 @@ def check_table(table: pd.DataFrame, where: str) -> None:
     """Raise on duplicates, runs of different experiments, and NaN losses that are not marked as excluded."""
     if table.empty:
         raise ResultsError("there are no runs to analyse", where, "train at least one model")
-    duplicated = table.loc[table.duplicated(KEYS, keep=False), "run"].tolist()
+    keys = [*KEYS, "setting"] if "setting" in table else KEYS
+    duplicated = table.loc[table.duplicated(keys, keep=False), "run"].tolist()
     if duplicated:
         raise ResultsError(
-            f"several rows for one run: {', '.join(duplicated)}", where, "keep one row per variant, size, budget, seed"
+            f"several rows for one run: {', '.join(duplicated)}",
+            where,
+            "keep one row per variant, size, budget, seed, setting",
         )
     for column in SAME_FOR_ALL:
         _refuse_mixture(table, column, where)

@@ -21,7 +21,8 @@ import pandas as pd
 
 from lmu_scaling.analysis.bootstrap import interval, make_cells
 from lmu_scaling.analysis.comparisons import compare
-from lmu_scaling.analysis.fit import fit_one_joint, fit_one_power, fit_one_saturating
+from lmu_scaling.analysis.fit import fit_one_power, fit_one_saturating
+from lmu_scaling.analysis.joint import fit_one_joint
 from lmu_scaling.analysis.laws import fit_power
 from lmu_scaling.analysis.multipliers import first_reach
 from lmu_scaling.runtime import atomic_write

@@ -16,10 +16,10 @@ from lmu_scaling.analysis.claims.judge import claims, judge_all, load_claims
 from lmu_scaling.analysis.fit import fit
 from lmu_scaling.analysis.per_token import per_token
 from lmu_scaling.analysis.reference import load_paper
-from lmu_scaling.analysis.table import read_table, table
+from lmu_scaling.analysis.table import read_frame, read_table
 from lmu_scaling.fingerprint import reachable
 from lmu_scaling.runtime import read_json
-from tests.synthetic import FIT, PAPER, PER_TOKEN, Design, Law, write_results
+from tests.synthetic import FIT, PAPER, PER_TOKEN, Design, Law, write_results, write_table
 
 PAPERS_LAWS = {
     "lmu": Law(A=1.95e14**0.072, a=0.072, context_exponent=1.2),
@@ -43,8 +43,8 @@ AT_SCALE = Design(
 
 
 def evidence(root, design, slopes=None):
-    runs, folder = write_results(root, design), root / "analysis"
-    table(root, runs, folder / "runs.csv", folder / "history.parquet")
+    runs = write_results(root, design)
+    folder = write_table(root, runs, design)
     main = [run for run in runs if "-x1-" in run]
     curves = {"curves": folder / "per_token.parquet", "fits": folder / "per_token_fits.csv"}
     per_token(root, main, **PER_TOKEN, **curves)
@@ -61,6 +61,7 @@ def evidence(root, design, slopes=None):
         fits=read_json(folder / "fits.json"),
         multipliers=pd.read_csv(folder / "multipliers.csv"),
         per_token=pd.read_csv(folder / "per_token_fits.csv"),
+        sensitivity=read_frame(folder / "sensitivity.csv"),
         slopes=slopes if slopes is not None else pd.DataFrame([a | b for a, b in zip(rows, middle, strict=True)]),
         counts=pd.DataFrame([counts]),
         table2=pd.DataFrame([table2]),
@@ -266,17 +267,18 @@ def test_the_papers_values_come_from_the_catalogue():
 
 def judged(evidence, folder):
     """The entries of claims.json, from the command's own files."""
-    names = ("runs", "multipliers", "per_token", "slopes", "counts", "table2")
+    names = ("runs", "multipliers", "per_token", "sensitivity", "slopes", "counts", "table2")
     for name in names:
         getattr(evidence, name).to_csv(folder / f"{name}.csv", index=False)
     (folder / "fits.json").write_text(json.dumps(evidence.fits))
     inputs = {"table": "runs", "multipliers": "multipliers", "per_token_fits": "per_token", "slopes": "slopes"}
-    inputs |= {"counts": "counts", "table2": "table2"}
+    inputs |= {name: name for name in ("counts", "table2", "sensitivity")}
     outputs = {f"out_{kind}": folder / f"claims.{kind}" for kind in ("json", "csv", "md")}
     paths = {key: folder / f"{name}.csv" for key, name in inputs.items()}
     tally = claims(**paths, fits=folder / "fits.json", confidence=0.95, **outputs)
     entries = json.loads(outputs["out_json"].read_text())
-    assert sum(tally.values()) == len(entries) == len(pd.read_csv(outputs["out_csv"]))
+    assert sum(tally["direct"].values()) == sum(tally["conceptual"].values()) == len(entries)
+    assert len(entries) == len(pd.read_csv(outputs["out_csv"]))
     return entries
 
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from lmu_scaling.analysis.fit import fit, notes
+from lmu_scaling.analysis.fit import fit
+from lmu_scaling.analysis.notes import notes
 from lmu_scaling.analysis.table import read_table, usable
 from lmu_scaling.analysis.table import table as make_table
 from lmu_scaling.errors import ResultsError
