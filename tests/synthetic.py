@@ -142,11 +142,13 @@ def write_results(root: Path, design: Design = DEFAULT) -> list[str]:
     document = design.document_of()  # shared: all models read the same test set
     difficulty = rng.normal(0, design.sequence_noise / math.sqrt(2), (2, design.sequences))
     difficulty = difficulty[0] + difficulty[1][document]
+    widths = np.diff(bin_edges(design.context, FINE))
+    text = rng.normal(0, 2 / np.sqrt(widths), (design.sequences, len(widths)))  # what is hard at a position
     runs = design.runs()
     for run in runs:
         loss = design.truth(run) * math.exp(rng.normal(0, design.seed_noise))
         _write_training(root / "training" / run.name, design, run, loss, rng)
-        _write_evaluation(root / "evaluation" / run.name, design, run, loss, difficulty, rng)
+        _write_evaluation(root / "evaluation" / run.name, design, run, loss, (difficulty, text), rng)
     for variant, size in dict.fromkeys((run.variant, run.size) for run in runs):
         trials = [
             {
@@ -188,16 +190,17 @@ def _write_training(folder: Path, design: Design, run: Run, loss: float, rng: np
 
 
 def _write_evaluation(
-    folder: Path, design: Design, run: Run, loss: float, difficulty: np.ndarray, rng: np.random.Generator
+    folder: Path, design: Design, run: Run, loss: float, shared: tuple[np.ndarray, np.ndarray], rng: np.random.Generator
 ) -> None:
     folder.mkdir(parents=True, exist_ok=True)
+    difficulty, text = shared
     own = rng.normal(0, design.sequence_noise / 10, (2, design.sequences))
     splits, rows, sequences = {}, [], []
     for split, noise in zip(("validation", "test"), own, strict=True):
         per_sequence = loss + (difficulty + noise)
         splits[split] = _summary(design, per_sequence)
         rows += _per_token(design, run, split, splits[split]["loss"], loss, rng)
-        sequences.append(_sequences(design, run, split, per_sequence, loss, rng))
+        sequences.append(_sequences(design, run, split, per_sequence, loss, text + rng.normal(0, 0.1, text.shape)))
     identity = {"spec_hash": design.spec(run).hash, "tokens_digest": "feed"}
     write_json(folder / "summary.json", identity | {"splits": splits})
     pd.concat(rows).to_parquet(folder / "per_token.parquet", index=False)
@@ -234,12 +237,11 @@ def _per_token(design: Design, run: Run, split: str, mean: float, loss: float, r
 
 
 def _sequences(
-    design: Design, run: Run, split: str, per_sequence: np.ndarray, loss: float, rng: np.random.Generator
+    design: Design, run: Run, split: str, per_sequence: np.ndarray, loss: float, noise: np.ndarray
 ) -> pd.DataFrame:
     edges, which = bin_edges(design.context, FINE), bin_of_position(design.context, FINE)
     curve = _by_position(design, run, loss)
     binned = np.array([curve[which == k].mean() for k in range(len(edges) - 1)])
-    noise = rng.normal(0, 2 / np.sqrt(np.diff(edges)), (design.sequences, len(edges) - 1))
     bins = binned + (per_sequence - loss)[:, None] + noise
     frame = {"split": split, "window": np.arange(design.sequences), "document": design.document_of()}
     return pd.DataFrame(frame | {"loss": per_sequence, "tokens": design.context, "bins": list(bins)})
@@ -257,9 +259,9 @@ def write_table(root: Path, runs: list[str], design: Design) -> Path:
     frame = pd.read_csv(folder / "runs.csv", dtype={"size": str})
     frame["setting"], frame["embedding_scale"], frame["tuning_trials"] = "main", 1.0, 9
     frame["positions"] = frame["variant"].map(POSITIONS).fillna("none")
-    frame["tuning_edge"] = frame["variant"].map(design.edges).fillna("")
+    frame["tuning_edge"] = [design.edges.get(variant, "") for variant in frame["variant"]]
     frame["tuning_multiple"] = design.tuning_multiple
-    frame["precision"] = frame["variant"].map(design.precision).fillna("float32")
+    frame["precision"] = [design.precision.get(variant, "float32") for variant in frame["variant"]]
     frame["test_documents"] = int(design.document_of()[-1]) + 1
     frame.drop(columns=["lr_on_edge", "lr_tried"], errors="ignore").to_csv(folder / "runs.csv", index=False)
     write_sensitivity(folder / "sensitivity.csv", frame, design)

@@ -30,7 +30,8 @@ def fit_one_joint(cells: Cells, variant: str) -> tuple[dict[str, Any], SumFit | 
     if sizes < MIN_SIZES or budgets < MIN_BUDGETS:
         needs = f"needs {MIN_SIZES} sizes and {MIN_BUDGETS} token budgets, has {sizes} and {budgets}"
         return entry | {"fitted": False, "note": needs}, None
-    point, drawn = _huber(cells, rows)
+    squares, squares_drawn, report = _least_squares(cells, rows)
+    point, drawn = _huber(cells, rows, squares_drawn)
     entry |= {"fitted": True, "method": f"Huber({DELTA:g}) on ln L", "points": len(rows)}
     entry |= sum_intervals(point, drawn, cells.confidence, "a", "b") | _goodness(point, cells.point[rows])
     entry["draws_converged"] = float(drawn.converged.mean())
@@ -38,17 +39,19 @@ def fit_one_joint(cells: Cells, variant: str) -> tuple[dict[str, Any], SumFit | 
     problem = _problem(entry)
     entry["identified"] = not problem
     entry["note"] = problem or ("" if entry["E_identified"] else "E is not identified: its interval covers 0")
-    return entry | {"least_squares": _least_squares(cells, rows)}, drawn
+    entry["least_squares"] = sum_intervals(squares, squares_drawn, cells.confidence, "a", "b") | report
+    return entry, drawn
 
 
 def _variables(cells: Cells, rows: Rows) -> list[Array]:
     return [cells.frame.loc[rows, name].to_numpy(float) for name in ("n", "tokens")]
 
 
-def _huber(cells: Cells, rows: Rows) -> tuple[SumFit, SumFit]:
+def _huber(cells: Cells, rows: Rows, near: SumFit) -> tuple[SumFit, SumFit]:
+    """The estimate from a grid of starts; draws from the estimate and from their own fit by least squares, `near`."""
     xs = _variables(cells, rows)
     point = fit_huber(xs, np.exp(cells.point[rows]))
-    return point, fit_huber(xs, np.exp(cells.log_loss[:, rows]), start=point)
+    return point, fit_huber(xs, np.exp(cells.log_loss[:, rows]), starts=(point, near))
 
 
 def _goodness(fit: SumFit, log_loss: Array) -> dict[str, Any]:
@@ -63,12 +66,11 @@ def _goodness(fit: SumFit, log_loss: Array) -> dict[str, Any]:
     }
 
 
-def _least_squares(cells: Cells, rows: Rows) -> dict[str, Any]:
+def _least_squares(cells: Cells, rows: Rows) -> tuple[SumFit, SumFit, dict[str, Any]]:
     xs = _variables(cells, rows)
     point, report = sum_report(xs, np.exp(cells.point[rows]))
     drawn = fit_sum(xs, np.exp(cells.log_loss[:, rows]))
-    found = sum_intervals(point, drawn, cells.confidence, "a", "b") | report
-    return found | {"draws_converged": float(drawn.converged.mean())}
+    return point, drawn, report | {"draws_converged": float(drawn.converged.mean())}
 
 
 def _problem(entry: dict[str, Any]) -> str:
@@ -93,7 +95,7 @@ def held_out(cells: Cells, variant: str) -> dict[str, Any]:
     kept = rows[inner.to_numpy()]
     left = cells.frame.loc[kept]
     if left["n"].nunique() >= MIN_SIZES and left["tokens"].nunique() >= MIN_BUDGETS:
-        point, drawn = _huber(cells, kept)
+        point, drawn = _huber(cells, kept, _least_squares(cells, kept)[1])
         away = rows[~inner.to_numpy()]
         return _prediction(cells, variant, "joint", kept, away, _loss(cells, point, away), _loss(cells, drawn, away))
     return _largest_size(cells, variant)

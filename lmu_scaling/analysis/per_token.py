@@ -196,9 +196,15 @@ def _resampled(results: Path, runs: list[str], edges: NDArray[np.int64], draws: 
             str(results / "evaluation"),
             "evaluate all runs with the same settings",
         )
+    return resample(np.mean(per_run, axis=0), frames[0]["document"].to_numpy(), edges, draws, rng)
+
+
+def resample(
+    values: Array, document: NDArray[np.int64], edges: NDArray[np.int64], draws: int, rng: np.random.Generator
+) -> Array:
+    """The same from the losses [sequences, fine bins] and the document of each sequence."""
     fine = bin_edges(int(edges[-1]), FINE)
-    values = np.mean(per_run, axis=0)[:, : len(fine) - 1]  # [sequences, fine bins]
-    starts = block_starts(frames[0]["document"].to_numpy())
+    values, starts = values[:, : len(fine) - 1], block_starts(document)
     total = np.add.reduceat(np.nan_to_num(values), starts, axis=0)
     number = np.add.reduceat(np.isfinite(values).astype(float), starts, axis=0)
     weights = rng.multinomial(len(starts), np.full(len(starts), 1 / len(starts)), size=draws).astype(float)

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lmu_scaling.analysis.laws import EXPONENTS, SumFit, fit_sum
+from lmu_scaling.analysis.laws import EXPONENTS, SumFit
 
 Array = NDArray[np.float64]
 DELTA = 1e-3  # residuals of ln L beyond this count linearly
@@ -37,26 +38,22 @@ class _Data:
         return _Data(self.us, self.log_y[index], self.weights[index])
 
 
-def fit_huber(xs: list[Array], loss_bk: Array, weights_bk: Array | None = None, start: SumFit | None = None) -> SumFit:
+def fit_huber(
+    xs: list[Array], loss_bk: Array, weights_bk: Array | None = None, starts: tuple[SumFit, ...] = ()
+) -> SumFit:
     """Fit E + Σ A_j x_j^-a_j to every row of `loss_bk`.
 
-    `weights_bk`: how often a point counts, e.g. in a resampled data set. Without `start` every row begins from a grid;
-    with it (one row, or one per draw) from there and from the least-squares fit, whichever ends lower.
+    `weights_bk`: how often a point counts, e.g. in a resampled data set. Without `starts` every row begins from a grid;
+    with them (each one row, or one per draw) from each of them, and the lowest end is taken.
     """
     y = np.atleast_2d(loss_bk)
     centres = np.array([np.log(x).mean() for x in xs])
     us = np.stack([np.log(x) - centre for x, centre in zip(xs, centres, strict=True)])
-    weights = np.ones_like(y) if weights_bk is None else np.broadcast_to(weights_bk, (len(weights_bk), y.shape[1]))
-    b = max(len(y), len(weights))
-    data = _Data(
-        us, np.log(np.maximum(np.broadcast_to(y, (b, y.shape[1])), 1e-9)), np.broadcast_to(weights, (b, y.shape[1]))
-    )
-    if start is None:
-        theta, converged = _from_grid(data)
-    else:
-        theta, converged = _solve(data, _encode(start, centres, b))
-        if weights_bk is None:
-            theta, converged = _better(data, (theta, converged), _solve(data, _encode(fit_sum(xs, y), centres, b)))
+    weights = np.ones_like(y) if weights_bk is None else weights_bk
+    shape = (max(len(y), len(weights)), y.shape[1])
+    data = _Data(us, np.log(np.maximum(np.broadcast_to(y, shape), 1e-9)), np.broadcast_to(weights, shape))
+    found = [_solve(data, _encode(start, centres, shape[0])) for start in starts] or [_from_grid(data)]
+    theta, converged = reduce(lambda one, other: _better(data, one, other), found)
     return _decode(theta, converged, us, centres)
 
 

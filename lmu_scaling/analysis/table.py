@@ -102,7 +102,7 @@ def read_table(path: str | Path) -> pd.DataFrame:
     columns = ("run", *KEYS, "n_exact", "tokens", "test_loss", "test_tokens", *SAME_FOR_ALL)
     table = read_frame(Path(path), columns)
     for column, default in ({"excluded": ""} | SETTINGS).items():
-        table[column] = table[column] if column in table else default
+        table[column] = table.get(column, default)
     for column in ("excluded", "setting", "positions", "tuning_edge", "precision"):
         table[column] = table[column].fillna("")  # an empty cell
     check_table(table, str(path))

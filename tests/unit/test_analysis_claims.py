@@ -36,7 +36,9 @@ AT_SCALE = Design(
     batch=512,
     steps=25000,
     seed_noise=0.002,
-    sequences=60,
+    sequences=240,
+    documents=60,
+    train_tokens=2e10,
     corpus="openwebtext2",
     laws=PAPERS_LAWS,
 )
@@ -187,7 +189,7 @@ def test_a_missing_variant_or_a_single_size_does_not_stop_the_others(tmp_path):
     }
     assert found["C1"].verdict == Verdict.NOT_TESTABLE
     assert found["C2"].verdict == Verdict.NOT_TESTABLE
-    assert found["C3"].reason == "lmu and transformer share no size"
+    assert found["C3"].reason == "lmu and transformer share no size."
 
 
 def test_slopes_outside_their_bands_refute_table_1_unless_the_interval_reaches_in(at_scale):
@@ -201,7 +203,10 @@ def test_slopes_outside_their_bands_refute_table_1_unless_the_interval_reaches_i
     assert finding.ours.startswith("exponents 1.30 and "), "the parallel LMU's memory comes first, as in the claim"
 
 
-@pytest.mark.parametrize(("share", "told"), [(0.0, "is negative"), (0.5, "is indistinguishable from zero")])
+@pytest.mark.parametrize(
+    ("share", "told"),
+    [(0.0, "premise fails: the transformer is worse than the LSTM"), (0.5, "is indistinguishable from zero")],
+)
 def test_a_transformer_that_does_not_beat_the_lstm_has_no_gain_to_compare_with(at_scale, share, told):
     gain = [entry | {"denominator_positive_share": share} for entry in at_scale.fits["gain"]]
     finding = judge_all(replace(at_scale, fits=at_scale.fits | {"gain": gain}))["C6"]
@@ -285,10 +290,12 @@ def judged(evidence, folder):
 def test_files_are_written_for_programs_spreadsheets_and_people(at_scale, tmp_path):
     entries = judged(at_scale, tmp_path)
     keys = {"id", "claim", "place", "paper", "ours", "low", "high", "verdict", "reason", "rule", "evidence"}
+    keys |= {"baseline", "conceptual", "conceptual_reason"}
     assert len(entries) == 12
     assert keys <= set(entries[0])
     text = (tmp_path / "claims.md").read_text()
     assert all(f"## C{i}: " in text for i in range(1, 13))
+    assert "Conceptual: " in text
     assert np.isfinite(entries[0]["low"])
 
 
@@ -321,6 +328,7 @@ def test_a_claim_is_added_by_one_file(at_scale, tmp_path, monkeypatch):
     assert (entry["id"], entry["paper"], entry["verdict"]) == ("C13", "0.072", Verdict.REPRODUCED)
     assert entry["reason"] == f"{len(at_scale.runs)} runs"
     assert (
-        "| C13 A toy claim (nowhere) | 0.072 | toy | 0.5 … 2 | **reproduced** |" in (tmp_path / "claims.md").read_text()
+        "| C13 A toy claim (nowhere) | – | 0.072 | toy | 0.5 … 2 | **reproduced** | **not applicable** |"
+        in (tmp_path / "claims.md").read_text()
     )
     assert pd.read_csv(tmp_path / "claims.csv")["id"].tolist()[-1] == "C13"

@@ -95,7 +95,7 @@ def _printed(table: pd.DataFrame, claimed: float) -> str:
 def _concept(evidence: Evidence, baseline: str, rows: pd.DataFrame, why: str) -> Concept:
     """Several times the tokens, at every size; a larger multiple than ten supports the direction too."""
     least = MULTIPLIER[0]
-    told = ", ".join(f"{row['text']} [{row['low']:.2g}, {row['high']:.2g}]" for _, row in rows.iterrows())
+    told = ", ".join(f"{row['text']} [{row['low']:.2g}, {_end(row['high'])}]" for _, row in rows.iterrows())
     clause = f"{name(evidence, baseline)} needed {told} times the tokens for the loss of the LMU (by size)"
     if (rows["high"] < least).any():
         support = Support.CONTRADICTS
@@ -110,18 +110,22 @@ def _concept(evidence: Evidence, baseline: str, rows: pd.DataFrame, why: str) ->
     return Concept(support, under_conditions(evidence, clause), missing)
 
 
+def _end(value: float) -> str:
+    return f"{value:.2g}" if np.isfinite(value) else "∞"
+
+
 CLAIM = Claim(
     id="C5",
     text="Transformers need ten times the tokens to match the LMU model",
     place="abstract; section 5, figure 5",
     printed="{data_efficiency[token_multiplier]}x",
-    statistic="token multiplier against our own transformer at every size (shown: the middle size, and the range of all "
-    "intervals)",
+    statistic="token multiplier against our own transformer at every size (shown: the middle size, and the range of "
+    "all intervals)",
     needs=f"{AT_SCALE}, if our transformer reaches the LMU's loss or was trained on the claimed multiple of the tokens",
-    decision=f"Reproduced if at every size the multiplier's interval lies within {MULTIPLIER[0]:g}–{MULTIPLIER[1]:g}, or "
-    "it is a lower bound of at least {data_efficiency[token_multiplier]}; not reproduced if at one size the interval "
-    "lies outside; else inconclusive. Inconclusive in any case if a cell is not tuned, budgets of 5 times the tokens and "
-    "more for themselves, or if another setting improves the loser by as much as the difference at equal tokens.",
+    decision=f"Reproduced if at every size the multiplier's interval lies within {MULTIPLIER[0]:g}–{MULTIPLIER[1]:g}, "
+    "or it is a lower bound of at least {data_efficiency[token_multiplier]}; not reproduced if at one size the interval "
+    "lies outside; else inconclusive. Inconclusive in any case if a cell is not tuned, budgets of 5 times the tokens "
+    "and more for themselves, or if another setting improves the loser by as much as the difference at equal tokens.",
     bounds=f"{MULTIPLIER[0]:g}–{MULTIPLIER[1]:g}: “about ten times” is taken as within a factor of two",
     files=("analysis/multipliers.csv", "analysis/runs.csv", "analysis/sensitivity.csv"),
     judge=judge,

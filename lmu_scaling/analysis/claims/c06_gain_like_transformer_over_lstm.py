@@ -8,7 +8,6 @@ from lmu_scaling.analysis.claims.common import (
     Concept,
     Evidence,
     Finding,
-    Support,
     Verdict,
     absent,
     find,
@@ -27,28 +26,28 @@ def judge(evidence: Evidence, baseline: str = "transformer") -> Finding:
     if entry is None:
         return absent(f"no LMU, {baseline} and LSTM at two sizes or more")
     ratio, gain, own = entry["ratio"], entry["gain"], entry["gain_of_transformer"]
-    detail = f"gain {gain:+.3f} against {own:+.3f} nats"
+    gains, problem = f"gain {gain:+.3f} against {own:+.3f} nats", ""
     share = entry["denominator_positive_share"]
     if share <= TAIL:
-        outcome, detail = Verdict.INCONCLUSIVE, f"premise fails: the {baseline} is worse than the LSTM; {detail}"
+        outcome, problem = Verdict.INCONCLUSIVE, f"premise fails: the {baseline} is worse than the LSTM"
     elif share < 1 - TAIL:
         outcome = Verdict.INCONCLUSIVE
-        detail = f"the {baseline}'s own gain over the LSTM is indistinguishable from zero; {detail}"
+        problem = f"the {baseline}'s own gain over the LSTM is indistinguishable from zero"
     else:
         outcome = judge_interval(entry["low"], entry["high"], RATIO)
     why = _unsettled(evidence, baseline, gain, own)
     if why and outcome != Verdict.INCONCLUSIVE:
-        outcome, detail = Verdict.INCONCLUSIVE, f"{why}; {detail}"
+        outcome, problem = Verdict.INCONCLUSIVE, why
     trio = ("lmu", baseline, "lstm")
     missing = missing_scale(evidence, *trio) + precisions(cells(evidence, *trio))
     clause = (
         f"the LMU gained {gain:+.3f} nats over {name(evidence, baseline)}, and that {own:+.3f} over an LSTM (ratio "
-        f"{ratio:.2f} [{entry['low']:.2f}, {entry['high']:.2f}]); {detail}"
+        f"{ratio:.2f} [{entry['low']:.2f}, {entry['high']:.2f}]){f'; {problem}' if problem else ''}"
     )
-    support = IN_OTHER_WORDS[outcome] if outcome != Verdict.NOT_TESTABLE else Support.INCONCLUSIVE
-    concept = Concept(support, under_conditions(evidence, clause), missing_conditions(evidence, *trio))
+    concept = Concept(IN_OTHER_WORDS[outcome], under_conditions(evidence, clause), missing_conditions(evidence, *trio))
     ends = entry["low"], entry["high"]
-    return Finding(outcome, f"{detail}.", f"ratio {ratio:.2f}", ratio, *ends, missing, concept)
+    detail = f"{problem}; {gains}." if problem else f"{gains}."
+    return Finding(outcome, detail, f"ratio {ratio:.2f}", ratio, *ends, missing, concept)
 
 
 def _unsettled(evidence: Evidence, baseline: str, gain: float, own: float) -> str:
@@ -65,8 +64,8 @@ CLAIM = Claim(
     needs=f"{AT_SCALE}, for LMU, transformer and LSTM of our own",
     decision=f"Reproduced if the ratio's interval lies within {RATIO[0]:g}–{RATIO[1]:g}; not reproduced if it lies "
     "outside; else inconclusive. Inconclusive in any case if the transformer's gain over the LSTM is positive in less "
-    f"than {1 - TAIL:.1%} of the bootstrap draws (in less than {TAIL:.1%}: the premise fails), if a cell is not tuned, or "
-    "if another setting improves the loser of either difference by as much as it.",
+    f"than {1 - TAIL:.1%} of the bootstrap draws (in less than {TAIL:.1%}: the premise fails), if a cell is not tuned, "
+    "or if another setting improves the loser of either difference by as much as it.",
     bounds=f"{RATIO[0]:g}–{RATIO[1]:g}: “about as much” is taken as within a factor of two",
     files=("analysis/fits.json", "analysis/runs.csv", "analysis/sensitivity.csv"),
     judge=judge,

@@ -40,12 +40,12 @@ MEANING = {
     "measured is reported, but it is not a verdict",
 }
 SUPPORT_MEANING = {
-    Support.SUPPORTS: "under the stated conditions the effect has the claimed direction; no statement about the paper's "
-    "values",
+    Support.SUPPORTS: "under the stated conditions the effect has the claimed direction; no statement about the "
+    "paper's values",
     Support.CONTRADICTS: "under the stated conditions the effect has the opposite direction, or is absent",
     Support.INCONCLUSIVE: "the interval covers both, or the sign depends on the baseline's settings",
-    Support.NOT_MET: "the experiment is too small, too noisy or not tuned well enough even for this; what is missing is "
-    "named",
+    Support.NOT_MET: "the experiment is too small, too noisy or not tuned well enough even for this; what is missing "
+    "is named",
     Support.NOT_APPLICABLE: "the claim needs no training and is judged directly",
 }
 # What a finding says in each of the two vocabularies.

@@ -1,4 +1,4 @@
-"""Conceptual replication: the conditions under which an experiment of another scale bears on a claim, and their words."""
+"""Conceptual replication: conditions under which an experiment of another scale bears on a claim, and their words."""
 
 from __future__ import annotations
 

@@ -106,7 +106,8 @@ def _state(row: Any, bound: float) -> str:
 def _told(row: Any, bound: float) -> str:
     return (
         f"{row['plateau']:+.3f} nats between positions {row['early']} and {row['late']} (flat: below {bound:.3f}), "
-        f"{row['excess']:+.3f} [{row['excess_low']:+.3f}, {row['excess_high']:+.3f}] more than the {CONTROL}"
+        f"which differs from the {CONTROL}'s gain by {row['excess']:+.3f} [{row['excess_low']:+.3f}, "
+        f"{row['excess_high']:+.3f}]"
     )
 
 
@@ -125,16 +126,16 @@ def claim(id: str, text: str, place: str, printed: str, variant: str, flat: bool
         "size; and its difference from our transformer's gain, resampled over the same documents",
         needs=f"with a context of at least {MIN_CONTEXT} tokens, {REGIME}",
         decision=f"{states} Reproduced if {'flat' if flat else 'falling'}, not reproduced if "
-        f"{'falling' if flat else 'flat'}, inconclusive if neither or both. Inconclusive in any case if our transformer "
-        "does not gain over these positions (the control), if the variant gains less than the bound up to position 128 "
+        f"{'falling' if flat else 'flat'}, inconclusive if neither or both. Inconclusive in any case if our "
+        "transformer does not gain over these positions (the control), if the variant gains less than the bound up to position 128 "
         "(it learned nothing), or if a cell is not tuned.",
         bounds=f"the bound is {SHARE:g} of what Kaplan's smallest per-token law ({{per_token_laws[0][e]}} + "
-        "{per_token_laws[0][a]} T^-{per_token_laws[0][exponent]}) gains over the same positions: 0.059 nats in a context "
-        f"of 1024, 0.045 of 512, 0.026 of 256; context {MIN_CONTEXT}: half of the paper's, and well beyond the "
+        "{per_token_laws[0][a]} T^-{per_token_laws[0][exponent]}) gains over the same positions: 0.059 nats in a "
+        f"context of 1024, 0.045 of 512, 0.026 of 256; context {MIN_CONTEXT}: half of the paper's, and well beyond the "
         "{per_token[flattens_at]} tokens of the claim",
         files=("analysis/per_token_fits.csv", "analysis/per_token.parquet", "analysis/runs.csv"),
         judge=partial(judge, variant=variant, if_flat=if_flat, if_falling=if_falling),
-        concept=f"by the same rule, with a context of {MIN_CONTEXT} tokens, documents longer than that, and the control "
-        "passed.",
+        concept=f"by the same rule, with a context of {MIN_CONTEXT} tokens, documents longer than that, and the "
+        "control passed.",
         baseline=CONTROL,
     )

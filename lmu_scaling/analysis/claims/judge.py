@@ -19,7 +19,6 @@ from lmu_scaling.jobs import Input, Output, job
 from lmu_scaling.paths import PAPER
 from lmu_scaling.runtime import atomic_write, read_json, write_json
 
-
 MODERN = BASELINES[1]
 SENSITIVITY = ("variant", "size", "multiple", "kind", "setting", "value", "reference", "effect")
 

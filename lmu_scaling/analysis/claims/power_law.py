@@ -114,8 +114,8 @@ def claim(id: str, text: str, place: str, variant: str) -> Claim:
         statistic="α, R² and curvature of ln L in ln N, and the loss at the geometric-mean N; runs by the paper's own "
         "recipe if there are any, else the main ones",
         needs=AT_SCALE,
-        decision=f"Reproduced if R² of ln L on ln N is at least {MIN_R2}, the curvature's interval covers 0, α is known "
-        f"to ±{MAX_ALPHA_ERROR}, and α and the level agree with the paper's within the combined interval of both. Not "
+        decision=f"Reproduced if R² of ln L on ln N is at least {MIN_R2}, the curvature's interval covers 0, α is "
+        f"known to ±{MAX_ALPHA_ERROR}, and α and the level agree with the paper's within the combined interval of both. Not "
         "reproduced if α is known that well and the law bends, or α or the level disagrees. Else inconclusive.",
         bounds=f"R² {MIN_R2}: a power law explains 99 % of the variance of ln L over a decade of N; α to "
         f"±{MAX_ALPHA_ERROR}: a wider interval cannot separate the paper's own laws (α from "
