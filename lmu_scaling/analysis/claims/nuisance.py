@@ -67,7 +67,7 @@ def rival(evidence: Evidence, loser: str, gap: float) -> str:
     found = improvements(evidence.sensitivity, loser)
     if found.empty or found["improvement"].max() < gap:
         return ""
-    best: Any = found.loc[found["improvement"].idxmax()]
+    best: Any = found.sort_values("improvement").iloc[-1]
     name = str(best["setting"]).replace("_", " ")
     change = (
         f"{name} {best['value']} instead of {best['reference']}" if best["value"] else f"a finer sweep of the {name}"
@@ -80,7 +80,7 @@ def rival(evidence: Evidence, loser: str, gap: float) -> str:
 def improvements(sensitivity: pd.DataFrame, variant: str) -> pd.DataFrame:
     """What each measured alternative, and a finer sweep on each axis, improves: setting, value, size, improvement."""
     own = sensitivity[sensitivity["variant"] == variant]
-    other = own[own["kind"] == "alternative"]
+    other = own[own["kind"] == "alternative"].astype({"value": str, "reference": str})
     columns = ["size", "setting", "value", "reference"]
     rows = [other[columns].assign(improvement=-other["effect"].astype(float))]
     keys: Any
