@@ -19,7 +19,7 @@ from lmu_scaling.corpus.filters import order_problems, registered
 from lmu_scaling.errors import ConfigError, ModelError
 from lmu_scaling.paths import DATASETS
 from lmu_scaling.sections import Config, Size
-from lmu_scaling.spec import MAIN, PAPER
+from lmu_scaling.spec import MAIN, PAPER_RECIPE
 
 AFFECTS_RESULTS = False
 
@@ -271,8 +271,8 @@ def _alternative_problems(raw: dict[str, Any]) -> Iterator[str]:
             yield f"{path}: exactly one of {', '.join(ALTERNATIVE_KEYS)} must be given (got {len(given)})"
         if names.count(name) > 1:
             yield f"{path}.name: {name!r} is used more than once"
-        if name == MAIN or (name == PAPER) != (entry.get("recipe") == "paper"):
-            yield f"{path}.name: {PAPER!r} is the name of recipe: paper, and {MAIN!r} that of the main runs"
+        if name == MAIN or (name == PAPER_RECIPE) != (entry.get("recipe") == "paper"):
+            yield f"{path}.name: {PAPER_RECIPE!r} is the name of recipe: paper, and {MAIN!r} that of the main runs"
         for variant in _list(entry, "variants"):
             if variant not in _list(raw, "models", "variants"):
                 yield f"{path}.variants: {variant!r} is not in models.variants, so there is nothing to compare it with"

@@ -19,7 +19,7 @@ from lmu_scaling.runtime import canonical_json, read_json, sha256_bytes, write_j
 
 FORMAT = 2
 NUMBER = r"[0-9.]+(?:e[+-]\d+)?"  # as %g writes it
-MAIN, PAPER = "main", "paper"
+MAIN, PAPER_RECIPE = "main", "paper"
 TAIL = r"(?:s\d+(?:-[a-z][a-z0-9_]*)?|t\d+)"  # of a run's name
 RUN_NAME = re.compile(
     rf"(?P<variant>\w+)-(?P<size>[A-Za-z0-9.]+)-x(?P<multiple>{NUMBER})-"

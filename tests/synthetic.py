@@ -48,8 +48,11 @@ LAWS = {
     "lmu": Law(A=10.7, a=0.072, B=30.0, b=0.35, context_exponent=1.2),
     "lmu_attention": Law(A=10.2, a=0.069, B=30.0, b=0.35),
     "transformer": Law(A=11.6, a=0.077, B=60.0, b=0.35),
+    "transformer_modern": Law(A=11.2, a=0.077, B=50.0, b=0.35),
     "lstm": Law(A=11.4, a=0.071, B=60.0, b=0.35, context_exponent=1.0),
 }
+POSITIONS = {"transformer": "learned", "transformer_modern": "rotary", "lmu_attention": "rotary"}
+BUILT_AS = {"transformer_modern": "transformer"}  # only the counts of a model are used here
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,12 @@ class Design:
     seed_noise: float = 0.01
     sequence_noise: float = 0.4
     sequences: int = 120
+    documents: int | None = None  # in the test split; default: two sequences each
+    train_tokens: float = 2e6  # in the training split
+    edges: dict[str, str] = field(default_factory=dict)  # `tuning_edge` of a variant; default: inside the sweep
+    precision: dict[str, str] = field(default_factory=dict)
+    tuning_multiple: float = 0.25
+    alternatives: tuple[dict, ...] = ()  # rows of sensitivity.csv: variant, size, setting, value, reference, effect
     corpus: str = "embedded"
     laws: dict[str, Law] = field(default_factory=lambda: LAWS)
     seed: int = 0
@@ -81,8 +90,12 @@ class Design:
             for seed in self.seeds
         ]
 
+    def document_of(self) -> np.ndarray:
+        """The document of each test sequence."""
+        return np.arange(self.sequences) * (self.documents or max(1, self.sequences // 2)) // self.sequences
+
     def model(self, run: Run) -> ModelSpec:
-        return resolve(run.variant, int(run.size[1:]), self.context, self.vocab)
+        return resolve(BUILT_AS.get(run.variant, run.variant), int(run.size[1:]), self.context, self.vocab)
 
     def models(self) -> dict[str, ModelSpec]:
         """Each model once, by `<variant>-<size>`."""
@@ -126,12 +139,16 @@ PAPER_SCALE = Design(
 def write_results(root: Path, design: Design = DEFAULT) -> list[str]:
     """Write training/ and evaluation/ of every run; returns the names of the runs."""
     rng = np.random.default_rng(design.seed)
-    difficulty = rng.normal(0, design.sequence_noise, design.sequences)  # shared: all models read the same test set
+    document = design.document_of()  # shared: all models read the same test set
+    difficulty = rng.normal(0, design.sequence_noise / math.sqrt(2), (2, design.sequences))
+    difficulty = difficulty[0] + difficulty[1][document]
+    widths = np.diff(bin_edges(design.context, FINE))
+    text = rng.normal(0, 2 / np.sqrt(widths), (design.sequences, len(widths)))  # what is hard at a position
     runs = design.runs()
     for run in runs:
         loss = design.truth(run) * math.exp(rng.normal(0, design.seed_noise))
         _write_training(root / "training" / run.name, design, run, loss, rng)
-        _write_evaluation(root / "evaluation" / run.name, design, run, loss, difficulty, rng)
+        _write_evaluation(root / "evaluation" / run.name, design, run, loss, (difficulty, text), rng)
     for variant, size in dict.fromkeys((run.variant, run.size) for run in runs):
         trials = [
             {
@@ -151,7 +168,7 @@ def _write_training(folder: Path, design: Design, run: Run, loss: float, rng: np
     steps, counts = spec.training.steps, count(spec.model)
     spec.write(folder / "spec.json")
     result = {"spec_hash": spec.hash, "identity": spec.hash, "tokens_digest": "feed"}
-    result |= {"steps": steps, "tokens": tokens, "epochs": tokens / 2e6, "learning_rate": LEARNING_RATE}
+    result |= {"steps": steps, "tokens": tokens, "epochs": tokens / design.train_tokens, "learning_rate": LEARNING_RATE}
     result |= {"final_loss": loss - 0.05, "validation_loss": loss + 0.01, "diverged": False}
     result |= {name: getattr(counts, name) for name in ("n_exact", "n_kaplan", "n_total")}
     result |= {"flops_per_token": counts.flops_training, "flops_per_token_body": counts.flops_training_body}
@@ -173,16 +190,17 @@ def _write_training(folder: Path, design: Design, run: Run, loss: float, rng: np
 
 
 def _write_evaluation(
-    folder: Path, design: Design, run: Run, loss: float, difficulty: np.ndarray, rng: np.random.Generator
+    folder: Path, design: Design, run: Run, loss: float, shared: tuple[np.ndarray, np.ndarray], rng: np.random.Generator
 ) -> None:
     folder.mkdir(parents=True, exist_ok=True)
+    difficulty, text = shared
     own = rng.normal(0, design.sequence_noise / 10, (2, design.sequences))
     splits, rows, sequences = {}, [], []
     for split, noise in zip(("validation", "test"), own, strict=True):
         per_sequence = loss + (difficulty + noise)
         splits[split] = _summary(design, per_sequence)
         rows += _per_token(design, run, split, splits[split]["loss"], loss, rng)
-        sequences.append(_sequences(design, run, split, per_sequence, loss, rng))
+        sequences.append(_sequences(design, run, split, per_sequence, loss, text + rng.normal(0, 0.1, text.shape)))
     identity = {"spec_hash": design.spec(run).hash, "tokens_digest": "feed"}
     write_json(folder / "summary.json", identity | {"splits": splits})
     pd.concat(rows).to_parquet(folder / "per_token.parquet", index=False)
@@ -193,7 +211,12 @@ def _summary(design: Design, per_sequence: np.ndarray) -> dict[str, float]:
     n, mean = design.sequences, float(per_sequence.mean())
     se = float(per_sequence.std(ddof=1) / math.sqrt(n))
     found = {"loss": mean, "se_sequences": se, "se_documents": 1.1 * se, "bits_per_byte": mean / math.log(2) / 3.2}
-    return found | {"tokens": n * design.context, "sequences": n, "documents": n // 2, "unigram_loss": 6.9}
+    return found | {
+        "tokens": n * design.context,
+        "sequences": n,
+        "documents": int(design.document_of()[-1]) + 1,
+        "unigram_loss": 6.9,
+    }
 
 
 def _by_position(design: Design, run: Run, loss: float) -> np.ndarray:
@@ -214,18 +237,50 @@ def _per_token(design: Design, run: Run, split: str, mean: float, loss: float, r
 
 
 def _sequences(
-    design: Design, run: Run, split: str, per_sequence: np.ndarray, loss: float, rng: np.random.Generator
+    design: Design, run: Run, split: str, per_sequence: np.ndarray, loss: float, noise: np.ndarray
 ) -> pd.DataFrame:
     edges, which = bin_edges(design.context, FINE), bin_of_position(design.context, FINE)
     curve = _by_position(design, run, loss)
     binned = np.array([curve[which == k].mean() for k in range(len(edges) - 1)])
-    noise = rng.normal(0, 2 / np.sqrt(np.diff(edges)), (design.sequences, len(edges) - 1))
     bins = binned + (per_sequence - loss)[:, None] + noise
-    frame = {"split": split, "window": np.arange(design.sequences), "loss": per_sequence, "tokens": design.context}
-    return pd.DataFrame(frame | {"bins": list(bins)})
+    frame = {"split": split, "window": np.arange(design.sequences), "document": design.document_of()}
+    return pd.DataFrame(frame | {"loss": per_sequence, "tokens": design.context, "bins": list(bins)})
 
 
 # Everything after the runs -------------------------------------------------------------------------------------------
+
+
+def write_table(root: Path, runs: list[str], design: Design) -> Path:
+    """Write analysis/runs.csv and sensitivity.csv, with the settings of the design; returns the folder."""
+    from lmu_scaling.analysis.table import table
+
+    folder = root / "analysis"
+    table(root, runs, folder / "runs.csv", folder / "history.parquet")
+    frame = pd.read_csv(folder / "runs.csv", dtype={"size": str})
+    frame["setting"], frame["embedding_scale"], frame["tuning_trials"] = "main", 1.0, 9
+    frame["positions"] = frame["variant"].map(POSITIONS).fillna("none")
+    frame["tuning_edge"] = [design.edges.get(variant, "") for variant in frame["variant"]]
+    frame["tuning_multiple"] = design.tuning_multiple
+    frame["precision"] = [design.precision.get(variant, "float32") for variant in frame["variant"]]
+    frame["test_documents"] = int(design.document_of()[-1]) + 1
+    frame.drop(columns=["lr_on_edge", "lr_tried"], errors="ignore").to_csv(folder / "runs.csv", index=False)
+    write_sensitivity(folder / "sensitivity.csv", frame, design)
+    return folder
+
+
+def write_sensitivity(path: Path, runs: pd.DataFrame, design: Design) -> None:
+    """Sweeps with their optimum in the middle of three learning rates and of three scales, and the alternatives."""
+    rows = []
+    swept = {"learning_rate": (LEARNING_RATE / 3, LEARNING_RATE, 3 * LEARNING_RATE), "embedding_scale": (0.3, 1.0, 3.0)}
+    cells = runs.loc[runs["multiple"] == 1, ["variant", "size"]].drop_duplicates()
+    for variant, size in cells.values:
+        for setting, values in swept.items():
+            for value, effect in zip(values, (0.02, 0.0, 0.03), strict=True):
+                trial = {"variant": variant, "size": size, "multiple": 1.0, "kind": "trial", "setting": setting}
+                rows.append(trial | {"value": value, "reference": values[1], "loss": 5 + effect, "effect": effect})
+    for change in design.alternatives:
+        rows.append({"multiple": 1.0, "kind": "alternative", "loss": 5 + change["effect"]} | change)
+    pd.DataFrame(rows).to_csv(path, index=False)
 
 
 BOOTSTRAP = {"draws": 200, "confidence": 0.95, "seed": 0}
@@ -240,7 +295,6 @@ def write_experiment(root: Path, design: Design = DEFAULT, draws: int = 200) -> 
     from lmu_scaling.analysis.counts import counts
     from lmu_scaling.analysis.fit import fit
     from lmu_scaling.analysis.per_token import per_token
-    from lmu_scaling.analysis.table import table
     from lmu_scaling.sections import Complexity
 
     runs, folder, few = write_results(root, design), root / "analysis", {"draws": draws}
@@ -248,7 +302,7 @@ def write_experiment(root: Path, design: Design = DEFAULT, draws: int = 200) -> 
         name: folder / f"{name}.csv"
         for name in ("runs", "curves", "multipliers", "per_token_fits", "counts", "table2", "complexity", "slopes")
     } | {"slopes": folder / "complexity_slopes.csv"}
-    table(root, runs, csv["runs"], folder / "history.parquet")
+    write_table(root, runs, design)
     per_token(root, runs, **PER_TOKEN | few, curves=folder / "per_token.parquet", fits=csv["per_token_fits"])
     outputs = {"fits": folder / "fits.json", "curves": csv["curves"], "multipliers": csv["multipliers"]}
     fit(csv["runs"], root, **FIT | few, **outputs)
@@ -257,7 +311,12 @@ def write_experiment(root: Path, design: Design = DEFAULT, draws: int = 200) -> 
         Complexity(lengths=[64, 128, 256], d=16, q=20, repeats=1), csv["complexity"], csv["slopes"], device="cpu"
     )
     read = {name: csv[name] for name in ("multipliers", "per_token_fits", "slopes", "counts", "table2")}
-    read |= {"table": csv["runs"], "fits": folder / "fits.json", "confidence": 0.95}
+    read |= {
+        "table": csv["runs"],
+        "sensitivity": folder / "sensitivity.csv",
+        "fits": folder / "fits.json",
+        "confidence": 0.95,
+    }
     claims(**read, **{f"out_{kind}": folder / f"claims.{kind}" for kind in ("json", "csv", "md")})
     write_json(root / "config.json", _config(design))
     _write_filter_report(root / "tokens" / "report.csv")

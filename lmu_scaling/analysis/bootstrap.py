@@ -3,8 +3,9 @@
 Every draw perturbs all cells (variant x size x budget) together, so that everything computed from a draw (a fit, a
 difference, a multiplier) is consistent with every other number of the same draw:
 
-* Test sequences are resampled in contiguous blocks, the same blocks for all runs. All models read the same text, so a
-  hard block raises all losses, and differences between models stay precise.
+* Test sequences are resampled in contiguous blocks, the same blocks for all runs: documents where there are fewer than
+  300 of them, else 400 blocks. All models read the same text, so a hard block raises all losses, and differences
+  between models stay precise. As for seeds, the spread of few blocks is inflated and widened.
 * Seeds are resampled as residuals of ln L from the mean of their cell, pooled over the cells of a variant, inflated by
   √(s/(s-1)) because s seeds lie closer to their own mean, and widened by √(f/χ²_f) because the spread is estimated
   from only f degrees of freedom. With 2 or 3 seeds the plain bootstrap is far too narrow (docs/coverage.md).
@@ -28,6 +29,7 @@ from lmu_scaling.errors import ResultsError
 Array = NDArray[np.float64]
 CELL = ["variant", "size", "multiple"]
 BLOCKS = 400
+FEW_DOCUMENTS = 300
 ASSUMED_NATS = 0.02
 MIN_FREEDOM = 3
 
@@ -142,17 +144,22 @@ def _cell_frame(table: pd.DataFrame) -> pd.DataFrame:
 # ------------------------------------------------------------------------------------------------ test sequences
 def _sequence_shift(losses: Array, tokens: Array, draws: int, rng: np.random.Generator) -> Array:
     """Change of ln L when the test set is resampled, [b, runs]."""
-    blocks = tokens.shape[1]
-    weights = rng.multinomial(blocks, np.full(blocks, 1 / blocks), size=draws).astype(float)
+    weights = rng.multinomial(tokens.shape[1], np.full(tokens.shape[1], 1 / tokens.shape[1]), size=draws).astype(float)
     resampled = (weights @ losses.T) / (weights @ tokens.T)
-    return np.log(resampled) - np.log(losses.sum(axis=1) / tokens.sum(axis=1))
+    shift = np.log(resampled) - np.log(losses.sum(axis=1) / tokens.sum(axis=1))
+    return shift * few_blocks(tokens.shape[1], draws, rng)
+
+
+def few_blocks(blocks: int, draws: int, rng: np.random.Generator) -> Array:
+    """Factor for the spread of resampled blocks, [b, 1]: inflated by √(k/f) and widened by √(f/χ²_f), f = k - 1."""
+    return np.sqrt(blocks / rng.chisquare(blocks - 1, draws))[:, None] if blocks > 1 else np.ones((draws, 1))
 
 
 def block_sums(results: Path, runs: list[str]) -> tuple[Array, Array]:
     """Summed loss and number of tokens, each [runs, blocks]; blocks are contiguous, as documents cross windows."""
     losses, tokens, windows = [], [], None
     for run in runs:
-        frame = read_sequences(results, run, ["window", "loss", "tokens"])
+        frame = read_sequences(results, run, ["window", "document", "loss", "tokens"])
         if windows is not None and not np.array_equal(windows, frame["window"]):
             raise ResultsError(
                 f"{run} was evaluated on other test sequences than {runs[0]}",
@@ -160,14 +167,19 @@ def block_sums(results: Path, runs: list[str]) -> tuple[Array, Array]:
                 "evaluate all runs with the same settings",
             )
         windows = frame["window"].to_numpy()
-        starts = block_starts(len(frame))
+        starts = block_starts(frame["document"].to_numpy())
         total = (frame["loss"] * frame["tokens"]).to_numpy(float)
         losses.append(np.add.reduceat(total, starts))
         tokens.append(np.add.reduceat(frame["tokens"].to_numpy(float), starts))
     return np.array(losses), np.array(tokens)
 
 
-def block_starts(windows: int) -> NDArray[np.int64]:
+def block_starts(document_of_window: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where blocks of windows begin: at each document where these are few, else at equal distances."""
+    windows = len(document_of_window)
+    begins = np.flatnonzero(np.diff(document_of_window, prepend=document_of_window[:1] - 1))
+    if len(begins) < FEW_DOCUMENTS:
+        return begins
     return np.unique(np.linspace(0, windows, min(BLOCKS, windows), endpoint=False).astype(np.int64))
 
 

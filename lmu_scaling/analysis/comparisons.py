@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from lmu_scaling.analysis.bootstrap import Cells
 
 Array = NDArray[np.float64]
+BASELINES = ("transformer", "transformer_modern")  # the paper's, GPT-2 style, and a modern one
 
 
 def loss_at(cells: Cells, variant: str, sizes: list[str], multiple: float, n: float) -> tuple[float, Array] | None:
@@ -77,9 +78,16 @@ def _difference(cells: Cells, a: tuple[float, Array], b: tuple[float, Array]) ->
     return {"difference": b[0] - a[0], "low": float(low), "high": float(high)}
 
 
-def gain_ratio(cells: Cells, variant: str = "lmu", multiple: float = 1.0) -> dict[str, Any] | None:
+def gain_ratios(cells: Cells) -> list[dict[str, Any]]:
+    found = [gain_ratio(cells, variant, baseline) for baseline in BASELINES for variant in ("lmu", "lmu_attention")]
+    return [entry for entry in found if entry is not None]
+
+
+def gain_ratio(
+    cells: Cells, variant: str = "lmu", baseline: str = BASELINES[0], multiple: float = 1.0
+) -> dict[str, Any] | None:
     """(transformer - variant) / (LSTM - transformer), at the geometric-mean N (abstract)."""
-    trio = (variant, "transformer", "lstm")
+    trio = (variant, baseline, "lstm")
     sizes = shared_sizes(cells, trio, multiple)
     if len(sizes) < 2:
         return None
@@ -89,6 +97,7 @@ def gain_ratio(cells: Cells, variant: str = "lmu", multiple: float = 1.0) -> dic
     low, high = cells.interval((base_b - ours_b) / (lstm_b - base_b))
     return {
         "variant": variant,
+        "baseline": baseline,
         "n": n,
         "sizes": len(sizes),
         "gain": base - ours,

@@ -12,20 +12,21 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lmu_scaling.analysis.bootstrap import Cells, block_sums, make_cells, sum_intervals
-from lmu_scaling.analysis.comparisons import comparisons, gain_ratio
+from lmu_scaling.analysis.comparisons import comparisons, gain_ratios
 from lmu_scaling.analysis.curves import all_curves
+from lmu_scaling.analysis.joint import fit_one_joint, held_out
 from lmu_scaling.analysis.laws import SumFit, curvature, fit_power, fit_sum, power_report, sum_report
 from lmu_scaling.analysis.multipliers import multipliers as all_multipliers
+from lmu_scaling.analysis.notes import notes
 from lmu_scaling.analysis.reference import load_paper
-from lmu_scaling.analysis.table import read_table, usable, write_csv
+from lmu_scaling.analysis.table import MAIN, PAPER_RECIPE, main_runs, read_table, write_csv
 from lmu_scaling.errors import ResultsError
 from lmu_scaling.jobs import Folder, Input, Output, job
 from lmu_scaling.paths import PAPER
 from lmu_scaling.runtime import write_json
 
 Array = NDArray[np.float64]
-MIN_SIZES = {"power": 2, "saturating": 4, "joint": 3}
-MIN_BUDGETS = 3
+MIN_SIZES = {"power": 2, "saturating": 4}
 
 
 @job
@@ -56,11 +57,17 @@ def fit(
         paper: catalogue of the numbers the paper prints
     """
     printed, everything = load_paper(paper), read_table(table)
-    rows = usable(everything)
+    rows, of_paper = main_runs(everything), main_runs(everything, PAPER_RECIPE)
     if rows.empty:
         raise ResultsError("every run is excluded", str(table), "see the column `excluded`")
-    cells = make_cells(rows, block_sums(results, rows["run"].tolist()), draws, confidence, seed)
+
+    def cells_of(part: pd.DataFrame) -> Cells:
+        return make_cells(part, block_sums(results, part["run"].tolist()), draws, confidence, seed)
+
+    cells = cells_of(rows)
     powers, saturating, joint, joint_draws = _fit_all(cells, printed)
+    if len(of_paper):
+        powers += _power_laws(cells_of(of_paper), printed, PAPER_RECIPE)
     write_json(
         fits,
         jsonable(
@@ -70,8 +77,9 @@ def fit(
                 "power": powers,
                 "saturating": saturating,
                 "joint": joint,
+                "held_out": [held_out(cells, name) for name in dict.fromkeys(cells.frame["variant"])],
                 "comparisons": comparisons(cells),
-                "gain": [entry for name in ("lmu", "lmu_attention") if (entry := gain_ratio(cells, name))],
+                "gain": gain_ratios(cells),
                 "noise": {
                     name: {"sigma_log": noise.sigma, "freedom": noise.freedom, "source": noise.source}
                     for name, noise in cells.noise.items()
@@ -90,16 +98,27 @@ def fit(
 def _fit_all(
     cells: Cells, paper: dict[str, Any]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]], dict[str, SumFit]]:
-    powers, saturating, joint, joint_draws = [], [], [], {}
+    saturating = [fit_one_saturating(cells, variant, multiple) for variant, multiple in _budgets(cells)]
+    joint, joint_draws = [], {}
     for variant in dict.fromkeys(cells.frame["variant"]):
-        for multiple in sorted(cells.frame.loc[cells.frame["variant"] == variant, "multiple"].unique()):
-            powers.append(fit_one_power(cells, variant, multiple, paper))
-            saturating.append(fit_one_saturating(cells, variant, multiple))
         entry, drawn = fit_one_joint(cells, variant)
         joint.append(entry)
         if drawn is not None and entry["identified"]:
             joint_draws[variant] = drawn
-    return powers, saturating, joint, joint_draws
+    return _power_laws(cells, paper, MAIN), saturating, joint, joint_draws
+
+
+def _power_laws(cells: Cells, paper: dict[str, Any], setting: str) -> list[dict[str, Any]]:
+    return [fit_one_power(cells, *budget, paper) | {"setting": setting} for budget in _budgets(cells)]
+
+
+def _budgets(cells: Cells) -> list[tuple[str, float]]:
+    """Variants and token budgets, in the order of the table and of the budgets."""
+    return [
+        (variant, float(multiple))
+        for variant in dict.fromkeys(cells.frame["variant"])
+        for multiple in sorted(cells.frame.loc[cells.frame["variant"] == variant, "multiple"].unique())
+    ]
 
 
 # ------------------------------------------------------------------------------------------------------ power law
@@ -191,68 +210,7 @@ def fit_one_saturating(cells: Cells, variant: str, multiple: float) -> dict[str,
     return entry
 
 
-def fit_one_joint(cells: Cells, variant: str) -> tuple[dict[str, Any], SumFit | None]:
-    """E + A N^-a + B D^-b over all budgets, each a training of its own."""
-    rows = cells.select(variant, multiple=None)
-    frame = cells.frame.loc[rows]
-    sizes, budgets = cells.distinct_n(rows), frame["tokens"].nunique()
-    entry: dict[str, Any] = {"variant": variant, "sizes": sizes, "budgets": budgets, "identified": False}
-    if sizes < MIN_SIZES["joint"] or budgets < MIN_BUDGETS:
-        needs = f"needs {MIN_SIZES['joint']} sizes and {MIN_BUDGETS} token budgets, has {sizes} and {budgets}"
-        return entry | {"fitted": False, "note": needs}, None
-    xs = [frame["n"].to_numpy(float), frame["tokens"].to_numpy(float)]
-    point, report = sum_report(xs, np.exp(cells.point[rows]))
-    drawn = fit_sum(xs, np.exp(cells.log_loss[:, rows]))
-    entry |= {"fitted": True} | sum_intervals(point, drawn, cells.confidence, "a", "b") | report
-    entry["draws_converged"] = float(drawn.converged.mean())
-    entry["E_identified"] = bool(entry["E_low"] > 0)
-    problem = _joint_problem(entry)
-    entry["identified"] = not problem
-    entry["note"] = problem or ("" if entry["E_identified"] else "E is not identified: its interval covers 0")
-    return entry, drawn
-
-
-def _joint_problem(entry: dict[str, Any]) -> str:
-    """Why the law must not be used: an exponent or a coefficient that the data do not determine."""
-    for exponent in ("a", "b"):
-        if entry[f"{exponent}_high"] > 4 * max(entry[f"{exponent}_low"], 1e-9):
-            return f"{exponent} is not identified: its interval spans more than a factor of 4"
-    if entry["A_low"] <= 0 or entry["B_low"] <= 0:
-        return "a term of the law is indistinguishable from zero"
-    return ""
-
-
 # --------------------------------------------------------------------------------------------------------- output
-def notes(table: pd.DataFrame) -> list[str]:
-    """Properties of the runs that a reader of the fits must know."""
-    rows, found = usable(table), []
-    for variant, group in rows.groupby("variant", sort=False):
-        if group["n_exact"].nunique() == 1:
-            found.append(f"{variant}: one size only, so no law in N")
-        expected = set(group["seed"])
-        for (size, multiple), cell in group.groupby(["size", "multiple"], sort=False):
-            missing = sorted(expected - set(cell["seed"]))
-            if missing and multiple == 1:
-                found.append(
-                    f"{variant} {size} x{multiple:g}: seeds {missing} are missing; the mean is over the others"
-                )
-        edges = (
-            sorted(set(group.loc[~group["tuning_edge"].isin(["", "untuned"]), "size"]))
-            if "tuning_edge" in group
-            else []
-        )
-        if edges:
-            found.append(f"{variant}: the best learning rate lies on the edge of the sweep at {', '.join(edges)}")
-    if rows.groupby(["variant", "size", "multiple"])["seed"].nunique().max() == 1:
-        found.append("one seed per cell: the spread between seeds is estimated in another way, see `noise`")
-    if "epochs" in rows and rows["epochs"].max() > 1:
-        found.append(f"the training text is repeated: up to {rows['epochs'].max():.1f} epochs")
-    found += [
-        f"{run} is excluded: {why}" for run, why in table.loc[table["excluded"] != "", ["run", "excluded"]].values
-    ]
-    return found
-
-
 def jsonable(value: Any) -> Any:
     """Convert NumPy values for JSON; values that are not finite become null."""
     if isinstance(value, dict):

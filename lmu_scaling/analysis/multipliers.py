@@ -15,11 +15,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lmu_scaling.analysis.bootstrap import Cells, interval
+from lmu_scaling.analysis.comparisons import BASELINES
 from lmu_scaling.analysis.laws import SumFit
 from lmu_scaling.analysis.reference import PowerLaw, TransformerLaw, power_laws, transformer_law
 
 Array = NDArray[np.float64]
-BASELINE = "transformer"
 COLUMNS = ["quantity", "variant", "against", "size", "n", "loss", "value", "low", "high", "infinite_share", "beyond"]
 COLUMNS += ["below", "beyond_share", "largest", "smallest", "text"]
 
@@ -49,8 +49,9 @@ def multipliers(
     rows = []
     for variant in dict.fromkeys(cells.frame["variant"]):
         for index in cells.select(variant):
-            if variant != BASELINE:
-                rows += _against_ours(cells, int(index), joint.get(BASELINE))
+            if variant not in BASELINES:
+                for baseline in BASELINES:
+                    rows += _against_ours(cells, int(index), baseline, joint.get(baseline))
             if vocab == paper["experiment"]["vocab"]:
                 rows += _against_kaplan(cells, int(index), paper, reading)
     rows += paper_multipliers(paper, reading)
@@ -58,11 +59,11 @@ def multipliers(
 
 
 # ------------------------------------------------------------------------------------------------- our transformer
-def _against_ours(cells: Cells, index: int, joint: SumFit | None) -> list[dict[str, Any]]:
+def _against_ours(cells: Cells, index: int, baseline: str, joint: SumFit | None) -> list[dict[str, Any]]:
     cell: Any = cells.frame.loc[index]
     spent = cells.frame["tokens"].astype(float) * cells.frame["flops_per_token"]  # beyond 2^63 at the paper's scale
-    same_size = cells.select(BASELINE, multiple=None, size=cell["size"])
-    same_tokens = cells.select(BASELINE)
+    same_size = cells.select(baseline, multiple=None, size=cell["size"])
+    same_tokens = cells.select(baseline)
     own = {"tokens": cell["tokens"], "compute": spent[index], "parameters": cell["n"]}
     rows = []
     for quantity, candidates in (("tokens", same_size), ("parameters", same_tokens), ("compute", same_size)):
@@ -73,7 +74,7 @@ def _against_ours(cells: Cells, index: int, joint: SumFit | None) -> list[dict[s
         log_x = np.log(x[quantity].to_numpy(float) / float(own[quantity]))
         point = first_reach(log_x, cells.point[None, candidates], cells.point[None, index])
         drawn = first_reach(log_x, cells.log_loss[:, candidates], cells.log_loss[:, index])
-        row = _row(quantity, cell["variant"], BASELINE, cell["size"], float(cell["n"]), np.exp(cells.point[index]))
+        row = _row(quantity, cell["variant"], baseline, cell["size"], float(cell["n"]), np.exp(cells.point[index]))
         row |= _measured(float(point[0]), drawn, log_x, cells.confidence)
         if quantity != "parameters" and joint is not None:
             n = np.array([float(base["n"].iloc[0])])

@@ -7,7 +7,10 @@ axis `document` single sequences are not known: the errors of the positions in a
 were fully correlated, which is conservative.
 
 The plateau statistic is the mean loss at positions (64, 128] minus that at (n/2, n]: at the paper's n = 1024 the gain
-from 64–128 tokens of context to 512–1024. `early` and `late` give the positions that are compared.
+from 64–128 tokens of context to 512–1024. `early` and `late` give the positions that are compared. `approach` is the
+gain before that, from the first 16 positions to (64, 128]: a model that learned nothing from context has none.
+`excess` is the plateau statistic minus that of our transformer (`control`) at the same size and budget. All curves are
+resampled over the same documents, so what is hard in the text cancels in it.
 """
 
 from __future__ import annotations
@@ -20,9 +23,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lmu_scaling.analysis.bootstrap import block_starts, interval, read_sequences, sum_intervals
+from lmu_scaling.analysis.bootstrap import block_starts, few_blocks, interval, read_sequences, sum_intervals
 from lmu_scaling.analysis.laws import fit_sum, sum_report
-from lmu_scaling.analysis.table import write_csv
+from lmu_scaling.analysis.table import MAIN, write_csv
 from lmu_scaling.errors import ResultsError
 from lmu_scaling.evaluation.positions import FINE, bin_centres, bin_edges, bins_within, overlap
 from lmu_scaling.jobs import Folder, Output, job
@@ -30,7 +33,10 @@ from lmu_scaling.runtime import atomic_write
 from lmu_scaling.spec import Run, parse_run
 
 Array = NDArray[np.float64]
+Cell = tuple[str, str, float]  # variant, size, budget
+CONTROL = "transformer"
 FIRST_FITTED = 2  # the first token has hardly any context
+FIRST = (0, 16)
 EARLY = (64, 128)
 SPLIT = "test"
 AXES = ("window", "document")
@@ -44,6 +50,20 @@ class Curve:
     mean: Array
     drawn: Array
     count: NDArray[np.int64]
+
+    def gain(self, early: tuple[int, int], late: tuple[int, int]) -> tuple[float, Array] | None:
+        """Mean loss at positions (early] minus that at (late]: estimate and draws; None if a bin is missing."""
+        masks = [bins_within(self.edges, *ends) for ends in (early, late)]
+        if not all(mask.any() for mask in masks):
+            return None
+        weights = np.zeros(len(self.mean))
+        for mask, sign in zip(masks, (1, -1), strict=True):
+            weights[mask] += sign * self.count[mask] / self.count[mask].sum()
+        return float(self.mean @ weights), self.drawn @ weights
+
+    def plateau(self) -> tuple[float, Array] | None:
+        n = int(self.edges[-1])
+        return self.gain(EARLY, (n // 2, n)) if n >= 2 * EARLY[1] else None
 
 
 @job
@@ -69,21 +89,18 @@ def per_token(
         curves: per_token.parquet
         fits: per_token_fits.csv
     """
-    cells: dict[tuple[str, str, float], list[Run]] = {}
+    cells: dict[Cell, list[Run]] = {}
     for run in map(parse_run, runs):
-        cells.setdefault((run.variant, run.size, run.multiple), []).append(run)
-    edges = {axis: common_edges(results, runs, axis, bins_per_octave) for axis in AXES}
-    spread = {axis: seed_spread(results, cells, axis, edges[axis]) for axis in AXES}
+        if getattr(run, "setting", MAIN) == MAIN:
+            cells.setdefault((run.variant, run.size, run.multiple), []).append(run)
     frames, rows = [], []
-    for (variant, size, multiple), members in cells.items():
-        keys = {"variant": variant, "size": size, "multiple": multiple}
-        for axis in AXES:
-            names = [run.name for run in members]
-            curve = _curve(results, names, axis, edges[axis], (draws, seed), spread[axis][variant])
-            if curve is None:
-                continue
+    for axis in AXES:
+        found = axis_curves(results, cells, axis, bins_per_octave, (draws, seed))
+        for cell, curve in found.items():
+            keys = dict(zip(("variant", "size", "multiple"), cell, strict=True))
             frames.append(_frame(curve, keys | {"split": SPLIT, "axis": axis}, confidence))
-            rows.append(keys | {"axis": axis, "seeds": len(members)} | describe(curve, confidence))
+            row = keys | {"axis": axis, "seeds": len(cells[cell])} | describe(curve, confidence)
+            rows.append(row | _against_control(found, cell, confidence))
     if not frames:
         raise ResultsError("no run has a usable per-token loss", str(results), "see which runs diverged")
     with atomic_write(curves, "wb") as binary:
@@ -93,6 +110,17 @@ def per_token(
 
 
 # --------------------------------------------------------------------------------------------------------- curves
+def axis_curves(
+    results: Path, cells: dict[Cell, list[Run]], axis: str, per_octave: int, bootstrap: tuple[int, int]
+) -> dict[Cell, Curve]:
+    """The curve of every cell; draws of all cells resample the same blocks of text."""
+    names = {cell: [run.name for run in members] for cell, members in cells.items()}
+    edges = common_edges(results, [name for members in names.values() for name in members], axis, per_octave)
+    spread = seed_spread(results, cells, axis, edges)
+    found = {cell: _curve(results, names[cell], axis, edges, bootstrap, spread[cell[0]]) for cell in cells}
+    return {cell: curve for cell, curve in found.items() if curve is not None}
+
+
 def common_edges(results: Path, runs: list[str], axis: str, per_octave: int) -> NDArray[np.int64]:
     """Bins that hold the positions of all runs."""
     frames = [frame for run in runs if (frame := _raw(results, run, axis)) is not None]
@@ -111,9 +139,9 @@ def _curve(
     errors = np.array([_bin(frame, edges, "se") for frame in frames])
     count = np.array([_counts(frame, edges) for frame in frames]).sum(axis=0)
     draws, seed = bootstrap
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng([seed, *"".join(runs).encode()])  # seeds of different cells are independent
     if axis == "window":
-        shift = _resampled(results, runs, edges, draws, rng)
+        shift = _resampled(results, runs, edges, draws, np.random.default_rng(seed))  # the text is the same
     else:
         shift = rng.standard_normal((draws, len(edges) - 1)) * _typical(errors)
     shift = shift + spread.draws(len(frames), draws, rng)
@@ -160,20 +188,29 @@ def _counts(frame: pd.DataFrame, edges: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _resampled(results: Path, runs: list[str], edges: NDArray[np.int64], draws: int, rng: np.random.Generator) -> Array:
     """Change of each bin's mean when contiguous blocks of test sequences are resampled, seeds averaged."""
-    per_run = [np.stack(read_sequences(results, run, ["window", "bins"])["bins"].to_list()) for run in runs]
+    frames = [read_sequences(results, run, ["window", "document", "bins"]) for run in runs]
+    per_run = [np.stack(frame["bins"].to_list()) for frame in frames]
     if len({values.shape for values in per_run}) > 1:
         raise ResultsError(
             f"{' and '.join(runs)} were evaluated on different test sequences",
             str(results / "evaluation"),
             "evaluate all runs with the same settings",
         )
+    return resample(np.mean(per_run, axis=0), frames[0]["document"].to_numpy(), edges, draws, rng)
+
+
+def resample(
+    values: Array, document: NDArray[np.int64], edges: NDArray[np.int64], draws: int, rng: np.random.Generator
+) -> Array:
+    """The same from the losses [sequences, fine bins] and the document of each sequence."""
     fine = bin_edges(int(edges[-1]), FINE)
-    values = np.mean(per_run, axis=0)[:, : len(fine) - 1]  # [sequences, fine bins]
-    starts = block_starts(len(values))
+    values, starts = values[:, : len(fine) - 1], block_starts(document)
     total = np.add.reduceat(np.nan_to_num(values), starts, axis=0)
     number = np.add.reduceat(np.isfinite(values).astype(float), starts, axis=0)
     weights = rng.multinomial(len(starts), np.full(len(starts), 1 / len(starts)), size=draws).astype(float)
-    shift = (weights @ total) / (weights @ number) - total.sum(axis=0) / number.sum(axis=0)
+    with np.errstate(invalid="ignore"):  # a draw without a window that is long enough
+        shift = (weights @ total) / (weights @ number) - total.sum(axis=0) / number.sum(axis=0)
+    shift = np.nan_to_num(shift) * few_blocks(len(starts), draws, rng)
     shared = overlap(edges, fine)
     return shift @ (shared / shared.sum(axis=1, keepdims=True)).T
 
@@ -194,9 +231,7 @@ class Spread:
         return np.einsum("bs,bsk->bk", sign, self.residuals[picked]) / seeds * widening
 
 
-def seed_spread(
-    results: Path, cells: dict[tuple[str, str, float], list[Run]], axis: str, edges: NDArray[np.int64]
-) -> dict[str, Spread]:
+def seed_spread(results: Path, cells: dict[Cell, list[Run]], axis: str, edges: NDArray[np.int64]) -> dict[str, Spread]:
     found: dict[str, list[Array]] = {variant: [] for variant, _, _ in cells}
     freedom = dict.fromkeys(found, 0)
     for (variant, _, _), members in cells.items():
@@ -228,23 +263,26 @@ def _frame(curve: Curve, keys: dict[str, Any], confidence: float) -> pd.DataFram
 
 # ----------------------------------------------------------------------------------------------------------- fits
 def describe(curve: Curve, confidence: float) -> dict[str, Any]:
-    """E + A T^-a on T >= 2, and the plateau statistic, each with its interval."""
+    """E + A T^-a on T >= 2, and the gains along the context, each with its interval."""
     n = int(curve.edges[-1])
     found: dict[str, Any] = {"n": n} | _fit(curve, confidence)
-    late = (n // 2, n)
-    masks = bins_within(curve.edges, *EARLY), bins_within(curve.edges, *late)
-    found |= {"early": f"{EARLY[0] + 1}–{EARLY[1]}", "late": f"{late[0] + 1}–{late[1]}"}
-    if n < 2 * EARLY[1] or not all(mask.any() for mask in masks):
-        return found | {"plateau": np.nan, "plateau_low": np.nan, "plateau_high": np.nan}
-    early, late_mean = (_mean_over(curve, curve.mean[None], mask)[0] for mask in masks)
-    drawn = _mean_over(curve, curve.drawn, masks[0]) - _mean_over(curve, curve.drawn, masks[1])
-    low, high = interval(drawn, confidence)
-    return found | {"plateau": early - late_mean, "plateau_low": float(low), "plateau_high": float(high)}
+    found |= {"early": f"{EARLY[0] + 1}–{EARLY[1]}", "late": f"{n // 2 + 1}–{n}"}
+    found |= _interval("plateau", curve.plateau(), confidence)
+    return found | _interval("approach", curve.gain(FIRST, EARLY), confidence)
 
 
-def _mean_over(curve: Curve, values: Array, mask: NDArray[np.bool_]) -> Array:
-    weight = curve.count[mask].astype(float)
-    return values[:, mask] @ weight / weight.sum()
+def _against_control(curves: dict[Cell, Curve], cell: Cell, confidence: float) -> dict[str, Any]:
+    control = (CONTROL, *cell[1:])
+    if control not in curves:
+        return {"control": ""} | _interval("excess", None, confidence)
+    ours, theirs = curves[cell].plateau(), curves[control].plateau()
+    both = (ours[0] - theirs[0], ours[1] - theirs[1]) if ours and theirs else None
+    return {"control": CONTROL} | _interval("excess", both, confidence)
+
+
+def _interval(name: str, gain: tuple[float, Array] | None, confidence: float) -> dict[str, float]:
+    value, low, high = (np.nan,) * 3 if gain is None else (gain[0], *interval(gain[1], confidence))
+    return {name: float(value), f"{name}_low": float(low), f"{name}_high": float(high)}
 
 
 def _fit(curve: Curve, confidence: float) -> dict[str, Any]:

@@ -18,12 +18,24 @@ from lmu_scaling.counting import count
 from lmu_scaling.errors import ResultsError
 from lmu_scaling.jobs import Folder, Inputs, Output, job
 from lmu_scaling.runtime import atomic_write, read_json
-from lmu_scaling.spec import MAIN, PAPER, Run, RunSpec, parse_run
+from lmu_scaling.spec import MAIN, PAPER_RECIPE, Run, RunSpec, parse_run
 
 SAME_FOR_ALL = ("corpus", "corpus_settings", "tokens_digest", "vocab", "context")
 KEYS = ["variant", "size", "multiple", "seed", "setting"]
 TUNED = ("learning_rate", "embedding_scale")
 SENSITIVITY = ["variant", "size", "multiple", "kind", "setting", "value", "reference", "loss", "effect"]
+UNTUNED = "untuned"
+# What a table that does not tell is taken for: nothing that would earn a verdict.
+SETTINGS: dict[str, str | float] = {
+    "setting": MAIN,
+    "positions": "",
+    "embedding_scale": math.nan,
+    "tuning_edge": UNTUNED,
+    "tuning_trials": 0,
+    "tuning_multiple": math.nan,
+    "precision": "",
+    "test_documents": 0,
+}
 
 
 @job
@@ -59,6 +71,20 @@ def table(
     return {"runs": len(table), "excluded": dict(excluded.itertuples(index=False))}
 
 
+TEXT = (
+    "run",
+    "size",
+    "excluded",
+    "spec_hash",
+    "setting",
+    "positions",
+    "tuning_edge",
+    "precision",
+    "value",
+    "reference",
+)
+
+
 def write_csv(path: Path, frame: pd.DataFrame) -> None:
     with atomic_write(path) as file:
         frame.to_csv(file, index=False)
@@ -68,7 +94,7 @@ def read_frame(path: Path, columns: Iterable[str] = ()) -> pd.DataFrame:
     """Read a CSV or Parquet file of results; `columns` are those that the caller needs."""
     if not path.is_file():
         raise ResultsError("a result is missing", str(path), "run the workflow for this experiment first")
-    text = {"run": str, "size": str, "excluded": str, "spec_hash": str}  # a size named "48" is a name, not a number
+    text = dict.fromkeys(TEXT, str)  # a size named "48" is a name, not a number
     try:
         frame = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path, dtype=text)
     except (ValueError, OSError) as error:
@@ -84,15 +110,35 @@ def read_frame(path: Path, columns: Iterable[str] = ()) -> pd.DataFrame:
 
 def read_table(path: str | Path) -> pd.DataFrame:
     """Read `runs.csv` and check it again, in case it was edited."""
-    columns = ("run", *KEYS, "n_exact", "tokens", "test_loss", "test_tokens", *SAME_FOR_ALL)
+    columns = (
+        "run",
+        "variant",
+        "size",
+        "multiple",
+        "seed",
+        "n_exact",
+        "tokens",
+        "test_loss",
+        "test_tokens",
+        *SAME_FOR_ALL,
+    )
     table = read_frame(Path(path), columns)
-    table["excluded"] = table["excluded"].fillna("") if "excluded" in table else ""
+    for column, default in ({"excluded": ""} | SETTINGS).items():
+        table[column] = table.get(column, default)
+    for column in ("excluded", "setting", "positions", "tuning_edge", "precision"):
+        table[column] = table[column].fillna("")  # an empty cell
     check_table(table, str(path))
     return table
 
 
+def main_runs(table: pd.DataFrame, setting: str = MAIN) -> pd.DataFrame:
+    """Rows that may enter a fit, of one setting; runs with other nuisance settings are in sensitivity.csv."""
+    rows = usable(table)
+    return rows[rows["setting"] == setting].reset_index(drop=True)
+
+
 def usable(table: pd.DataFrame) -> pd.DataFrame:
-    """Rows that may enter a fit."""
+    """Rows whose losses may be used."""
     return table[table["excluded"] == ""].reset_index(drop=True)
 
 
@@ -103,7 +149,9 @@ def check_table(table: pd.DataFrame, where: str) -> None:
     duplicated = table.loc[table.duplicated(KEYS, keep=False), "run"].tolist()
     if duplicated:
         raise ResultsError(
-            f"several rows for one run: {', '.join(duplicated)}", where, "keep one row per variant, size, budget, seed"
+            f"several rows for one run: {', '.join(duplicated)}",
+            where,
+            "keep one row per variant, size, budget, seed, setting",
         )
     for column in SAME_FOR_ALL:
         _refuse_mixture(table, column, where)
@@ -223,7 +271,7 @@ def _why_excluded(result: dict[str, Any], validation: dict[str, Any], test: dict
 
 def _tuning(results: Path, run: Run) -> dict[str, Any]:
     """The sweep behind a run: that of its own budget, or else of the main one; none with the paper's recipe."""
-    if run.setting == PAPER:
+    if run.setting == PAPER_RECIPE:
         return {}
     for multiple in (run.multiple, 1.0):
         path = results / "training" / "tuning" / f"{run.variant}-{run.size}-x{multiple:g}.json"
@@ -236,7 +284,7 @@ def _tuning(results: Path, run: Run) -> dict[str, Any]:
 def _sensitivity(results: Path, table: pd.DataFrame, tunings: list[Path]) -> pd.DataFrame:
     """Validation loss of every setting that was tried, less that of the setting that was used."""
     rows = [row for path in tunings for row in _trials(path)]
-    others = table[~table["setting"].isin([MAIN, PAPER]) & (table["excluded"] == "")]
+    others = table[~table["setting"].isin([MAIN, PAPER_RECIPE]) & (table["excluded"] == "")]
     for _, other in others.iterrows():
         main = table[(table["setting"] == MAIN) & (table["excluded"] == "")]
         for key in ("variant", "size", "multiple", "seed"):

@@ -70,6 +70,7 @@ class SplitSums:
             pd.DataFrame(
                 {
                     "window": windows,
+                    "document": document_bm[:, document_bm.shape[1] // 2],  # of the middle target
                     "loss": loss_bm.mean(axis=1),
                     "tokens": m,
                     "bins": list(self._binned(loss_bm)),

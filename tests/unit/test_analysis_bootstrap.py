@@ -96,11 +96,17 @@ def test_intervals_may_be_infinite_and_skip_nan():
 
 
 def test_blocks_are_contiguous_and_never_more_than_the_windows():
-    assert block_starts(10).tolist() == list(range(10))
-    starts = block_starts(100_000)
+    assert block_starts(np.arange(10)).tolist() == list(range(10))
+    starts = block_starts(np.arange(100_000))
     assert len(starts) == 400
     assert starts[0] == 0
     assert (np.diff(starts) > 0).all()
+
+
+def test_few_documents_are_resampled_whole():
+    assert block_starts(np.repeat([3, 4, 9], [5, 1, 2])).tolist() == [0, 5, 6]
+    assert len(block_starts(np.repeat(np.arange(299), 10))) == 299
+    assert len(block_starts(np.repeat(np.arange(300), 10))) == 400, "with many documents the blocks are of equal length"
 
 
 def test_a_comparison_is_positive_when_the_first_is_better():

@@ -16,10 +16,10 @@ from lmu_scaling.analysis.claims.judge import claims, judge_all, load_claims
 from lmu_scaling.analysis.fit import fit
 from lmu_scaling.analysis.per_token import per_token
 from lmu_scaling.analysis.reference import load_paper
-from lmu_scaling.analysis.table import read_table, table
+from lmu_scaling.analysis.table import read_frame, read_table
 from lmu_scaling.fingerprint import reachable
 from lmu_scaling.runtime import read_json
-from tests.synthetic import FIT, PAPER, PER_TOKEN, Design, Law, write_results
+from tests.synthetic import FIT, PAPER, PER_TOKEN, Design, Law, write_results, write_table
 
 PAPERS_LAWS = {
     "lmu": Law(A=1.95e14**0.072, a=0.072, context_exponent=1.2),
@@ -36,15 +36,17 @@ AT_SCALE = Design(
     batch=512,
     steps=25000,
     seed_noise=0.002,
-    sequences=60,
+    sequences=240,
+    documents=60,
+    train_tokens=2e10,
     corpus="openwebtext2",
     laws=PAPERS_LAWS,
 )
 
 
 def evidence(root, design, slopes=None):
-    runs, folder = write_results(root, design), root / "analysis"
-    table(root, runs, folder / "runs.csv", folder / "history.parquet")
+    runs = write_results(root, design)
+    folder = write_table(root, runs, design)
     main = [run for run in runs if "-x1-" in run]
     curves = {"curves": folder / "per_token.parquet", "fits": folder / "per_token_fits.csv"}
     per_token(root, main, **PER_TOKEN, **curves)
@@ -61,6 +63,7 @@ def evidence(root, design, slopes=None):
         fits=read_json(folder / "fits.json"),
         multipliers=pd.read_csv(folder / "multipliers.csv"),
         per_token=pd.read_csv(folder / "per_token_fits.csv"),
+        sensitivity=read_frame(folder / "sensitivity.csv"),
         slopes=slopes if slopes is not None else pd.DataFrame([a | b for a, b in zip(rows, middle, strict=True)]),
         counts=pd.DataFrame([counts]),
         table2=pd.DataFrame([table2]),
@@ -186,7 +189,7 @@ def test_a_missing_variant_or_a_single_size_does_not_stop_the_others(tmp_path):
     }
     assert found["C1"].verdict == Verdict.NOT_TESTABLE
     assert found["C2"].verdict == Verdict.NOT_TESTABLE
-    assert found["C3"].reason == "lmu and transformer share no size"
+    assert found["C3"].reason == "lmu and transformer share no size."
 
 
 def test_slopes_outside_their_bands_refute_table_1_unless_the_interval_reaches_in(at_scale):
@@ -200,7 +203,10 @@ def test_slopes_outside_their_bands_refute_table_1_unless_the_interval_reaches_i
     assert finding.ours.startswith("exponents 1.30 and "), "the parallel LMU's memory comes first, as in the claim"
 
 
-@pytest.mark.parametrize(("share", "told"), [(0.0, "is negative"), (0.5, "is indistinguishable from zero")])
+@pytest.mark.parametrize(
+    ("share", "told"),
+    [(0.0, "premise fails: the transformer is worse than the LSTM"), (0.5, "is indistinguishable from zero")],
+)
 def test_a_transformer_that_does_not_beat_the_lstm_has_no_gain_to_compare_with(at_scale, share, told):
     gain = [entry | {"denominator_positive_share": share} for entry in at_scale.fits["gain"]]
     finding = judge_all(replace(at_scale, fits=at_scale.fits | {"gain": gain}))["C6"]
@@ -266,27 +272,30 @@ def test_the_papers_values_come_from_the_catalogue():
 
 def judged(evidence, folder):
     """The entries of claims.json, from the command's own files."""
-    names = ("runs", "multipliers", "per_token", "slopes", "counts", "table2")
+    names = ("runs", "multipliers", "per_token", "sensitivity", "slopes", "counts", "table2")
     for name in names:
         getattr(evidence, name).to_csv(folder / f"{name}.csv", index=False)
     (folder / "fits.json").write_text(json.dumps(evidence.fits))
     inputs = {"table": "runs", "multipliers": "multipliers", "per_token_fits": "per_token", "slopes": "slopes"}
-    inputs |= {"counts": "counts", "table2": "table2"}
+    inputs |= {name: name for name in ("counts", "table2", "sensitivity")}
     outputs = {f"out_{kind}": folder / f"claims.{kind}" for kind in ("json", "csv", "md")}
     paths = {key: folder / f"{name}.csv" for key, name in inputs.items()}
     tally = claims(**paths, fits=folder / "fits.json", confidence=0.95, **outputs)
     entries = json.loads(outputs["out_json"].read_text())
-    assert sum(tally.values()) == len(entries) == len(pd.read_csv(outputs["out_csv"]))
+    assert sum(tally["direct"].values()) == sum(tally["conceptual"].values()) == len(entries)
+    assert len(entries) == len(pd.read_csv(outputs["out_csv"]))
     return entries
 
 
 def test_files_are_written_for_programs_spreadsheets_and_people(at_scale, tmp_path):
     entries = judged(at_scale, tmp_path)
     keys = {"id", "claim", "place", "paper", "ours", "low", "high", "verdict", "reason", "rule", "evidence"}
+    keys |= {"baseline", "conceptual", "conceptual_reason"}
     assert len(entries) == 12
     assert keys <= set(entries[0])
     text = (tmp_path / "claims.md").read_text()
     assert all(f"## C{i}: " in text for i in range(1, 13))
+    assert "Conceptual: " in text
     assert np.isfinite(entries[0]["low"])
 
 
@@ -319,6 +328,7 @@ def test_a_claim_is_added_by_one_file(at_scale, tmp_path, monkeypatch):
     assert (entry["id"], entry["paper"], entry["verdict"]) == ("C13", "0.072", Verdict.REPRODUCED)
     assert entry["reason"] == f"{len(at_scale.runs)} runs"
     assert (
-        "| C13 A toy claim (nowhere) | 0.072 | toy | 0.5 … 2 | **reproduced** |" in (tmp_path / "claims.md").read_text()
+        "| C13 A toy claim (nowhere) | – | 0.072 | toy | 0.5 … 2 | **reproduced** | **not applicable** |"
+        in (tmp_path / "claims.md").read_text()
     )
     assert pd.read_csv(tmp_path / "claims.csv")["id"].tolist()[-1] == "C13"

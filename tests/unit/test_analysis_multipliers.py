@@ -53,7 +53,7 @@ def test_the_printed_fits_imply_an_infinite_multiplier_at_55k():
 
 
 def made(tmp_path, **changes):
-    values = {"variants": ("lmu", "transformer"), "widths": (16, 24, 32), "seed_noise": 1e-4, "sequence_noise": 0.01}
+    values = {"variants": ("lmu", "transformer"), "widths": (16, 24, 32), "seed_noise": 1e-4, "sequence_noise": 0.004}
     design = Design(**values | {"sequences": 40} | changes)
     runs = write_results(tmp_path, design)
     folder = tmp_path / "analysis"

@@ -6,13 +6,14 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from lmu_scaling.analysis.fit import fit, notes
+from lmu_scaling.analysis.fit import fit
+from lmu_scaling.analysis.notes import notes
 from lmu_scaling.analysis.table import read_table, usable
 from lmu_scaling.analysis.table import table as make_table
 from lmu_scaling.errors import ResultsError
 from lmu_scaling.runtime import read_json, write_json
 from lmu_scaling.spec import RunSpec
-from tests.synthetic import FIT, Design, write_results
+from tests.synthetic import FIT, Design, write_results, write_table
 
 DESIGN = Design(variants=("lmu", "transformer"), widths=(16, 24), budgets={}, sequences=20)
 
@@ -159,11 +160,45 @@ def test_a_missing_seed_is_told_and_the_others_count(made):
     assert (entry["seeds"], entry["seeds_max"]) == (1, 2)
 
 
-def test_an_optimum_on_the_edge_of_the_sweep_is_told(made):
+@pytest.mark.parametrize(
+    ("edge", "told"),
+    [
+        ("learning_rate", "the best learning rate lies on the edge of the sweep at d16 x1, d24 x1"),
+        ("learning_rate+embedding_scale", "the best learning rate and embedding scale lies on the edge"),
+        ("untuned", "no sweep at d16 x1"),
+    ],
+)
+def test_an_optimum_on_the_edge_of_the_sweep_is_told(made, edge, told):
     root, runs = made
-    edit(root / "training" / "tuning" / "lmu-d24.json", on_edge=True)
-    found = table(root, runs)
-    assert any("edge of the sweep at d24" in note for note in notes(found))
+    folder = write_table(root, runs, replace(DESIGN, edges={"lmu": edge}))
+    found = notes(read_table(folder / "runs.csv"))
+    assert any(told in note for note in found)
+    assert not any(note.startswith("transformer") for note in found)
+
+
+def test_a_table_that_does_not_tell_how_it_was_tuned_counts_as_untuned(made):
+    root, runs = made
+    path = write_table(root, runs, DESIGN) / "runs.csv"
+    assert set(read_table(path)["tuning_edge"]) == {""}, "an empty cell is an optimum inside the sweep"
+    pd.read_csv(path).drop(columns=["tuning_edge", "setting"]).to_csv(path, index=False)
+    assert set(read_table(path)["tuning_edge"]) == {"untuned"}
+    assert set(read_table(path)["setting"]) == {"main"}
+
+
+def test_only_main_runs_are_fitted_and_a_run_may_be_repeated_in_another_setting(made):
+    root, runs = made
+    folder = write_table(root, runs, DESIGN)
+    frame = pd.read_csv(folder / "runs.csv")
+    before = run_fit(root)
+    other = frame.assign(setting="rotary", test_loss=frame["test_loss"] + 1)
+    pd.concat([frame, other]).to_csv(folder / "runs.csv", index=False)
+    after = run_fit(root)
+    assert after["comparisons"] == before["comparisons"]
+    assert after["power"] == before["power"]
+    by_paper = frame.assign(setting="paper", test_loss=frame["test_loss"] + 1)
+    pd.concat([frame, by_paper]).to_csv(folder / "runs.csv", index=False)
+    settings = {(e["variant"], e["setting"]): e["loss_at_mean"] for e in run_fit(root)["power"]}
+    assert settings["lmu", "paper"] == pytest.approx(settings["lmu", "main"] + 1, abs=0.01)
 
 
 def test_one_size_gives_levels_and_a_note_but_no_law(tmp_path):

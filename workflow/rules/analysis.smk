@@ -164,6 +164,7 @@ rule claims:
         fits=f"{ANALYSIS}/fits.json",
         multipliers=f"{ANALYSIS}/multipliers.csv",
         per_token_fits=f"{ANALYSIS}/per_token_fits.csv",
+        sensitivity=f"{ANALYSIS}/sensitivity.csv",
         slopes=f"{ANALYSIS}/complexity_slopes.csv",
         counts=f"{ANALYSIS}/counts.csv",
         table2=f"{ANALYSIS}/table2.csv",

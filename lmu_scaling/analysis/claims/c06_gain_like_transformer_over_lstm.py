@@ -1,33 +1,58 @@
 """C6: the LMU gains over transformers about what transformers gain over LSTMs."""
 
+from functools import partial
+
 from lmu_scaling.analysis.claims.common import (
-    AT_SCALE,
+    IN_OTHER_WORDS,
     Claim,
+    Concept,
     Evidence,
     Finding,
     Verdict,
+    absent,
     find,
     judge_interval,
-    missing_scale,
 )
+from lmu_scaling.analysis.claims.conditions import SAME_SIZES, missing_conditions, name, under_conditions
+from lmu_scaling.analysis.claims.nuisance import cells, precisions, unsettled
+from lmu_scaling.analysis.claims.scale import AT_SCALE, missing_scale
 
 RATIO = (0.5, 2.0)
 TAIL = 0.025
 
 
-def judge(evidence: Evidence) -> Finding:
-    entry = find(evidence.fits["gain"], variant="lmu")
+def judge(evidence: Evidence, baseline: str = "transformer") -> Finding:
+    entry = find(evidence.fits["gain"], variant="lmu", baseline=baseline)
     if entry is None:
-        return Finding(Verdict.NOT_TESTABLE, "needs LMU, transformer and LSTM at two sizes or more")
-    if (share := entry["denominator_positive_share"]) < 1 - TAIL:
-        sign = "negative" if share <= TAIL else "indistinguishable from zero"
-        outcome, detail = Verdict.INCONCLUSIVE, f"the transformer's own gain over the LSTM is {sign}"
+        return absent(f"no LMU, {baseline} and LSTM at two sizes or more")
+    ratio, gain, own = entry["ratio"], entry["gain"], entry["gain_of_transformer"]
+    gains, problem = f"gain {gain:+.3f} against {own:+.3f} nats", ""
+    share = entry["denominator_positive_share"]
+    if share <= TAIL:
+        outcome, problem = Verdict.INCONCLUSIVE, f"premise fails: the {baseline} is worse than the LSTM"
+    elif share < 1 - TAIL:
+        outcome = Verdict.INCONCLUSIVE
+        problem = f"the {baseline}'s own gain over the LSTM is indistinguishable from zero"
     else:
         outcome = judge_interval(entry["low"], entry["high"], RATIO)
-        detail = f"gain {entry['gain']:+.3f} against {entry['gain_of_transformer']:+.3f} nats"
-    missing = missing_scale(evidence, "lmu", "transformer", "lstm")
-    ratio = entry["ratio"]
-    return Finding(outcome, detail + ".", f"ratio {ratio:.2f}", ratio, entry["low"], entry["high"], missing)
+    why = _unsettled(evidence, baseline, gain, own)
+    if why and outcome != Verdict.INCONCLUSIVE:
+        outcome, problem = Verdict.INCONCLUSIVE, why
+    trio = ("lmu", baseline, "lstm")
+    missing = missing_scale(evidence, *trio) + precisions(cells(evidence, *trio))
+    clause = (
+        f"the LMU gained {gain:+.3f} nats over {name(evidence, baseline)}, and that {own:+.3f} over an LSTM (ratio "
+        f"{ratio:.2f} [{entry['low']:.2f}, {entry['high']:.2f}]){f'; {problem}' if problem else ''}"
+    )
+    concept = Concept(IN_OTHER_WORDS[outcome], under_conditions(evidence, clause), missing_conditions(evidence, *trio))
+    ends = entry["low"], entry["high"]
+    detail = f"{problem}; {gains}." if problem else f"{gains}."
+    return Finding(outcome, detail, f"ratio {ratio:.2f}", ratio, *ends, missing, concept)
+
+
+def _unsettled(evidence: Evidence, baseline: str, gain: float, own: float) -> str:
+    """Either gap may be a nuisance's."""
+    return unsettled(evidence, "lmu", baseline, gain) or unsettled(evidence, baseline, "lstm", own)
 
 
 CLAIM = Claim(
@@ -38,9 +63,13 @@ CLAIM = Claim(
     statistic="(transformer − LMU) / (LSTM − transformer) at the geometric-mean N, all three our own",
     needs=f"{AT_SCALE}, for LMU, transformer and LSTM of our own",
     decision=f"Reproduced if the ratio's interval lies within {RATIO[0]:g}–{RATIO[1]:g}; not reproduced if it lies "
-    f"outside; inconclusive if it does neither, or if the transformer's gain over the LSTM is positive in less than "
-    f"{1 - TAIL:.1%} of the bootstrap draws.",
+    "outside; else inconclusive. Inconclusive in any case if the transformer's gain over the LSTM is positive in less "
+    f"than {1 - TAIL:.1%} of the bootstrap draws (in less than {TAIL:.1%}: the premise fails), if a cell is not tuned, "
+    "or if another setting improves the loser of either difference by as much as it.",
     bounds=f"{RATIO[0]:g}–{RATIO[1]:g}: “about as much” is taken as within a factor of two",
-    files=("analysis/fits.json", "analysis/runs.csv"),
+    files=("analysis/fits.json", "analysis/runs.csv", "analysis/sensitivity.csv"),
     judge=judge,
+    concept=f"with {SAME_SIZES}, by the same rule.",
+    modern=partial(judge, baseline="transformer_modern"),
+    baseline="transformer",
 )

@@ -1,4 +1,4 @@
-"""What all claims share: evidence, findings, verdicts, and the scale an experiment needs before a claim is judged."""
+"""What all claims share: evidence, findings, and the verdicts of direct and of conceptual replication."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-import numpy as np
 import pandas as pd
+
+from lmu_scaling.analysis.table import MAIN, main_runs
 
 
 class Verdict(StrEnum):
-    """The only verdicts there are, in the order in which they are listed."""
+    """Direct replication, in the paper's regime: the only verdicts there are, in the order in which they are listed."""
 
     REPRODUCED = "reproduced"
     NOT_REPRODUCED = "not reproduced"
@@ -20,12 +21,39 @@ class Verdict(StrEnum):
     NOT_TESTABLE = "not testable at this scale"
 
 
+class Support(StrEnum):
+    """Conceptual replication: what the same qualitative claim looks like under other, stated conditions."""
+
+    SUPPORTS = "supports"
+    CONTRADICTS = "contradicts"
+    INCONCLUSIVE = "inconclusive"
+    NOT_MET = "conditions not met"
+    NOT_APPLICABLE = "not applicable"
+
+
 MEANING = {
     Verdict.REPRODUCED: "the experiment is at the claim's scale, and its interval lies where the claim says",
     Verdict.NOT_REPRODUCED: "the experiment is at the claim's scale, and its interval lies elsewhere",
-    Verdict.INCONCLUSIVE: "the experiment is at the claim's scale, but its interval covers both",
+    Verdict.INCONCLUSIVE: "the experiment is at the claim's scale, but its interval covers both, or a setting that is "
+    "not part of the claim matters as much as what is compared",
     Verdict.NOT_TESTABLE: "the experiment lacks sizes, span of N, seeds, tokens, context or the tokenizer; what was "
     "measured is reported, but it is not a verdict",
+}
+SUPPORT_MEANING = {
+    Support.SUPPORTS: "under the stated conditions the effect has the claimed direction; no statement about the "
+    "paper's values",
+    Support.CONTRADICTS: "under the stated conditions the effect has the opposite direction, or is absent",
+    Support.INCONCLUSIVE: "the interval covers both, or the sign depends on the baseline's settings",
+    Support.NOT_MET: "the experiment is too small, too noisy or not tuned well enough even for this; what is missing "
+    "is named",
+    Support.NOT_APPLICABLE: "the claim needs no training and is judged directly",
+}
+# What a finding says in each of the two vocabularies.
+IN_OTHER_WORDS = {
+    Verdict.REPRODUCED: Support.SUPPORTS,
+    Verdict.NOT_REPRODUCED: Support.CONTRADICTS,
+    Verdict.INCONCLUSIVE: Support.INCONCLUSIVE,
+    Verdict.NOT_TESTABLE: Support.NOT_MET,
 }
 
 
@@ -37,6 +65,7 @@ class Evidence:
     fits: dict[str, Any]
     multipliers: pd.DataFrame
     per_token: pd.DataFrame
+    sensitivity: pd.DataFrame
     slopes: pd.DataFrame
     counts: pd.DataFrame
     table2: pd.DataFrame
@@ -45,7 +74,37 @@ class Evidence:
     @property
     def main_runs(self) -> pd.DataFrame:
         """Usable runs at the main token budget."""
-        return self.runs[(self.runs["excluded"] == "") & (self.runs["multiple"] == 1)]
+        return self.at_main_budget()
+
+    def at_main_budget(self, setting: str = MAIN) -> pd.DataFrame:
+        runs = main_runs(self.runs, setting)
+        return runs[runs["multiple"] == 1]
+
+    def trained(self, variant: str) -> bool:
+        return variant in set(self.main_runs["variant"])
+
+
+@dataclass(frozen=True)
+class Concept:
+    """What the results say about a claim under their own conditions; `missing` names the conditions that they fail."""
+
+    outcome: Support
+    statement: str
+    missing: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> Support:
+        return Support.NOT_MET if self.missing else self.outcome
+
+    @property
+    def reason(self) -> str:
+        if not self.missing:
+            return self.statement
+        gate = f"Conditions not met: {'; '.join(self.missing)}."
+        return f"{gate} Measured, without a verdict: {self.statement}" if self.statement else gate
+
+
+DIRECTLY = Concept(Support.NOT_APPLICABLE, "The claim needs no training and is judged directly.")
 
 
 @dataclass(frozen=True)
@@ -62,6 +121,7 @@ class Finding:
     low: float | None = None
     high: float | None = None
     missing: tuple[str, ...] = ()
+    concept: Concept = DIRECTLY
 
     @property
     def verdict(self) -> Verdict:
@@ -73,6 +133,11 @@ class Finding:
             return self.detail
         gate = f"Not at the claim's scale: {'; '.join(self.missing)}."
         return f"{gate} At this scale: {self.detail}" if self.detail else gate
+
+
+def absent(detail: str) -> Finding:
+    """A finding on a claim for which nothing was trained."""
+    return Finding(Verdict.NOT_TESTABLE, f"{detail}.", concept=Concept(Support.NOT_MET, "", (detail,)))
 
 
 @dataclass(frozen=True)
@@ -92,9 +157,13 @@ class Claim:
     bounds: str  # the bounds of the decision and why they have these values
     files: tuple[str, ...]  # the evidence, relative to results/<experiment>/
     judge: Callable[[Evidence], Finding]
+    concept: str = "Not applicable: judged directly."  # when it is supported under other conditions, and when not
+    modern: Callable[[Evidence], Finding] | None = None  # the same against a modern transformer
+    baseline: str = ""  # what it is judged against, if that is a model of ours
 
     def rule(self, paper: dict[str, Any]) -> str:
-        return f"Testable {self.needs}. Statistic: {self.statistic}. {fill(self.decision, paper)}"
+        direct = f"Testable {self.needs}. Statistic: {self.statistic}. {fill(self.decision, paper)}"
+        return f"{direct} Under other conditions: {fill(self.concept, paper)}"
 
 
 def fill(text: str, paper: dict[str, Any]) -> str:
@@ -102,71 +171,9 @@ def fill(text: str, paper: dict[str, Any]) -> str:
     return text.format(**paper).replace("e+", "e")
 
 
-# ------------------------------------------------------------------------------------------------- the scale gate
-def _least(value: float, reason: str) -> Any:
+def requirement(value: float, reason: str) -> Any:
+    """A field of a gate: its bound and the reason for it, which docs/claims.md shows."""
     return field(default=value, metadata={"reason": reason})
-
-
-@dataclass(frozen=True)
-class Scale:
-    """The least an experiment must have before a claim about the paper's regime is judged, each with its reason."""
-
-    sizes: int = _least(4, "two sizes fix a line; four show whether it is one")
-    decades: float = _least(1.0, "log₁₀ of largest over smallest N; the paper spans 1.26")
-    n_max: float = _least(5e5, "the largest N must reach half of the paper's largest model")
-    seeds: int = _least(2, "one seed has no spread")
-    tokens: float = _least(1e9, "a thirteenth of the paper's training tokens: below, data and not N limit the loss")
-    sequences: int = _least(
-        20,
-        "test sequences: from b of them the bootstrap sees a spread that is √(1 − 1/b) of the true one; from 1, none",
-    )
-
-
-SCALE = Scale()
-REGIME = (
-    f"{SCALE.tokens:,.0f} training tokens of OpenWebText2 with GPT-2's tokenizer, and {SCALE.sequences} test sequences"
-)
-AT_SCALE = (
-    f"with at least {SCALE.sizes} sizes over {SCALE.decades:g} decade of N reaching {SCALE.n_max:,.0f}, "
-    f"{SCALE.seeds} seeds, {REGIME}"
-)
-
-
-def missing_scale(evidence: Evidence, *variants: str) -> tuple[str, ...]:
-    """What the experiment lacks for a claim that compares sizes of these variants; empty if nothing."""
-    runs = evidence.main_runs
-    absent = [variant for variant in variants if variant not in set(runs["variant"])]
-    if absent:
-        return (f"no {' and no '.join(absent)} was trained",)
-    groups = [runs[runs["variant"] == variant] for variant in variants]
-    sizes = min(own["n_exact"].nunique() for own in groups)
-    decades = min(float(np.log10(own["n_exact"].max() / own["n_exact"].min())) for own in groups)
-    n_max = min(int(own["n_exact"].max()) for own in groups)
-    seeds = min(int(own.groupby("size")["seed"].nunique().min()) for own in groups)
-    found = [
-        f"{sizes} sizes (needs {SCALE.sizes})" if sizes < SCALE.sizes else "",
-        f"{decades:.2f} decades of N (needs {SCALE.decades:g})" if decades < SCALE.decades else "",
-        f"N up to {n_max:,} (needs {SCALE.n_max:,.0f})" if n_max < SCALE.n_max else "",
-        f"{seeds} seed at some size (needs {SCALE.seeds})" if seeds < SCALE.seeds else "",
-    ]
-    return tuple(text for text in found if text) + missing_regime(evidence, runs)
-
-
-def missing_regime(evidence: Evidence, runs: pd.DataFrame) -> tuple[str, ...]:
-    """What these runs lack in training and test tokens, tokenizer and corpus."""
-    if runs.empty:
-        return ("no run at the main budget",)
-    found, printed = [], evidence.paper["experiment"]
-    if runs["tokens"].min() < SCALE.tokens:
-        found.append(f"{runs['tokens'].min():,} training tokens (needs {SCALE.tokens:,.0f})")
-    sequences = int(runs["test_tokens"].min() / runs["context"].iloc[0])
-    if sequences < SCALE.sequences:
-        found.append(f"{sequences} test sequences (needs {SCALE.sequences})")
-    if runs["vocab"].iloc[0] != printed["vocab"]:
-        found.append(f"a vocabulary of {runs['vocab'].iloc[0]:,} (the paper: {printed['vocab']:,})")
-    if runs["corpus"].iloc[0] not in printed["corpora"]:
-        found.append(f"the corpus is {runs['corpus'].iloc[0]} (the paper: OpenWebText2)")
-    return tuple(found)
 
 
 # ------------------------------------------------------------------------------------------------------- helpers

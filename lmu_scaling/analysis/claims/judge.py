@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from lmu_scaling.analysis.claims import claim_modules
-from lmu_scaling.analysis.claims.common import Claim, Evidence, Finding, Verdict, fill
+from lmu_scaling.analysis.claims.common import Claim, Evidence, Finding, Support, Verdict, fill
+from lmu_scaling.analysis.claims.conditions import name
+from lmu_scaling.analysis.comparisons import BASELINES
 from lmu_scaling.analysis.reference import load_paper
-from lmu_scaling.analysis.table import read_frame, read_table, write_csv
+from lmu_scaling.analysis.table import SENSITIVITY, read_frame, read_table, write_csv
+from lmu_scaling.errors import ResultsError
 from lmu_scaling.jobs import Input, Output, job
 from lmu_scaling.paths import PAPER
 from lmu_scaling.runtime import atomic_write, read_json, write_json
+
+MODERN = BASELINES[1]
 
 
 def load_claims() -> list[Claim]:
@@ -21,9 +27,29 @@ def load_claims() -> list[Claim]:
     return [importlib.import_module(name).CLAIM for name in claim_modules()]
 
 
+@dataclass(frozen=True)
+class Judged:
+    """A claim, judged against one baseline; against the modern transformer its id ends in m."""
+
+    id: str
+    claim: Claim
+    finding: Finding
+    baseline: str
+
+
+def judge_each(evidence: Evidence) -> list[Judged]:
+    """Every claim, and those about transformers once more against the modern one, if that was trained."""
+    found = []
+    for claim in load_claims():
+        found.append(Judged(claim.id, claim, claim.judge(evidence), claim.baseline))
+        if claim.modern is not None and evidence.trained(MODERN):
+            found.append(Judged(f"{claim.id}m", claim, claim.modern(evidence), MODERN))
+    return found
+
+
 def judge_all(evidence: Evidence) -> dict[str, Finding]:
     """A finding for every claim, by id."""
-    return {claim.id: claim.judge(evidence) for claim in load_claims()}
+    return {judged.id: judged.finding for judged in judge_each(evidence)}
 
 
 @job
@@ -32,6 +58,7 @@ def claims(
     fits: Input,
     multipliers: Input,
     per_token_fits: Input,
+    sensitivity: Input,
     slopes: Input,
     counts: Input,
     table2: Input,
@@ -48,6 +75,7 @@ def claims(
         fits: fits.json
         multipliers: multipliers.csv
         per_token_fits: per_token_fits.csv
+        sensitivity: sensitivity.csv
         slopes: complexity_slopes.csv
         counts: counts.csv
         table2: table2.csv
@@ -62,27 +90,34 @@ def claims(
         fits=read_json(fits),
         multipliers=read_frame(multipliers),
         per_token=read_frame(per_token_fits),
+        sensitivity=read_frame(sensitivity, SENSITIVITY),
         slopes=read_frame(slopes),
         counts=read_frame(counts),
         table2=read_frame(table2),
         paper=load_paper(paper),
     )
-    findings = judge_all(evidence).values()  # one fewer than claims if two have the same id, which `strict` refuses
-    entries = [_entry(c, finding, evidence.paper) for c, finding in zip(load_claims(), findings, strict=True)]
+    entries = [_entry(judged, evidence) for judged in judge_each(evidence)]
+    if len({entry["id"] for entry in entries}) < len(entries):
+        raise ResultsError("two claims have the same id", "lmu_scaling/analysis/claims", "give each file its own")
     write_json(out_json, entries)
     frame = pd.DataFrame(entries)
     frame["evidence"] = frame["evidence"].map("; ".join)
     write_csv(out_csv, frame)
     with atomic_write(out_md) as file:
         file.write(_markdown(entries, evidence, confidence))
-    return {verdict: sum(e["verdict"] == verdict for e in entries) for verdict in Verdict}
-
-
-def _entry(claim: Claim, finding: Finding, paper: dict[str, Any]) -> dict[str, Any]:
     return {
-        "id": claim.id,
+        "direct": {verdict: sum(e["verdict"] == verdict for e in entries) for verdict in Verdict},
+        "conceptual": {verdict: sum(e["conceptual"] == verdict for e in entries) for verdict in Support},
+    }
+
+
+def _entry(judged: Judged, evidence: Evidence) -> dict[str, Any]:
+    claim, finding, paper = judged.claim, judged.finding, evidence.paper
+    return {
+        "id": judged.id,
         "claim": claim.text,
         "place": claim.place,
+        "baseline": name(evidence, judged.baseline) if judged.baseline else "",
         "paper": fill(claim.printed, paper),
         "ours": finding.ours,
         "value": finding.value,
@@ -90,6 +125,8 @@ def _entry(claim: Claim, finding: Finding, paper: dict[str, Any]) -> dict[str, A
         "high": finding.high,
         "verdict": finding.verdict,
         "reason": finding.reason,
+        "conceptual": finding.concept.verdict,
+        "conceptual_reason": finding.concept.reason,
         "rule": claim.rule(paper),
         "evidence": list(claim.files),
     }
@@ -103,16 +140,18 @@ def _markdown(entries: list[dict[str, Any]], evidence: Evidence, confidence: flo
         f"{len(runs)} runs of {runs['variant'].nunique()} variants, N = {n.min():,} … {n.max():,}, "
         f"{tokens.min():,} … {tokens.max():,} tokens, corpus `{runs['corpus'].iloc[0]}`, vocabulary "
         f"{runs['vocab'].iloc[0]:,}, context {runs['context'].iloc[0]:,}. Intervals are {100 * confidence:.6g}%.\n\n"
-        "| claim | the paper | ours | interval | verdict |\n|---|---|---|---|---|\n"
+        "*Direct*: at the paper's scale. *Conceptual*: the same qualitative claim under the conditions of this "
+        "experiment; it is never a reproduction.\n\n"
+        "| claim | against | the paper | ours | interval | direct | conceptual |\n|---|---|---|---|---|---|---|\n"
     )
     rows = "".join(
-        f"| {e['id']} {e['claim']} ({e['place']}) | {e['paper']} | {e['ours']} | {_interval(e)} "
-        f"| **{e['verdict']}** |\n"
+        f"| {e['id']} {e['claim']} ({e['place']}) | {e['baseline'] or '–'} | {e['paper']} | {e['ours']} "
+        f"| {_interval(e)} | **{e['verdict']}** | **{e['conceptual']}** |\n"
         for e in entries
     )
     details = "".join(
-        f"\n## {e['id']}: {e['verdict']}\n\n{e['reason']}\n\nRule: {e['rule']}\n\n"
-        f"Evidence: {', '.join(e['evidence'])}\n"
+        f"\n## {e['id']}: {e['verdict']}; {e['conceptual']}\n\nDirect: {e['reason']}\n\n"
+        f"Conceptual: {e['conceptual_reason']}\n\nRule: {e['rule']}\n\nEvidence: {', '.join(e['evidence'])}\n"
         for e in entries
     )
     notes = evidence.fits.get("notes", [])
