@@ -71,18 +71,7 @@ def table(
     return {"runs": len(table), "excluded": dict(excluded.itertuples(index=False))}
 
 
-TEXT = (
-    "run",
-    "size",
-    "excluded",
-    "spec_hash",
-    "setting",
-    "positions",
-    "tuning_edge",
-    "precision",
-    "value",
-    "reference",
-)
+TEXT = ("run", "size", "excluded", "spec_hash", "setting", "positions", "tuning_edge", "precision")
 
 
 def write_csv(path: Path, frame: pd.DataFrame) -> None:

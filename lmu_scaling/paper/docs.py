@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import fields
+from typing import Any
 
-from lmu_scaling.analysis.claims.common import MEANING, SCALE, fill
+from lmu_scaling.analysis.claims.common import MEANING, SUPPORT_MEANING, fill
+from lmu_scaling.analysis.claims.conditions import CONDITIONS, LIMITS
 from lmu_scaling.analysis.claims.judge import load_claims
+from lmu_scaling.analysis.claims.scale import SCALE
 from lmu_scaling.analysis.reference import load_paper
 from lmu_scaling.paper.decisions import SECTIONS
 from lmu_scaling.paper.tabulate import Code, Table, markdown
@@ -38,13 +41,24 @@ def _deviations() -> str:
 def _claims(page: str) -> str:
     """Replace everything between `<!-- name -->` and `<!-- end -->`."""
     paper = load_paper()
-    requirements = [(Code(f.name), f"{getattr(SCALE, f.name):,.0f}", f.metadata["reason"]) for f in fields(SCALE)]
-    texts = [(c.id, c.text, c.place, c.printed, c.statistic, c.decision, c.bounds) for c in load_claims()]
+    texts = [(c.id, c.text, c.place, c.printed, c.statistic, c.decision, c.bounds, c.concept) for c in load_claims()]
     tables: dict[str, tuple[tuple[str, ...], Iterable[tuple[str, ...]]]] = {
         "verdicts": (("Verdict", "Meaning"), MEANING.items()),
-        "scale": (("Requirement", "At least", "Reason"), requirements),
+        "support": (("Verdict", "Meaning"), SUPPORT_MEANING.items()),
+        "scale": (("Requirement", "At least", "Reason"), _bounds(SCALE)),
+        "conditions": (("Condition", "At least", "Reason"), _bounds(CONDITIONS)),
+        "limits": (("Condition", "At most", "Reason"), _bounds(LIMITS)),
         "claims": (
-            ("", "Claim (paraphrased)", "Place", "The paper", "Statistic", "Decision", "Bounds and reasons"),
+            (
+                "",
+                "Claim (paraphrased)",
+                "Place",
+                "The paper",
+                "Statistic",
+                "Decision",
+                "Bounds and reasons",
+                "Conceptual",
+            ),
             [tuple(fill(text, paper) for text in row) for row in texts],
         ),
     }
@@ -53,6 +67,10 @@ def _claims(page: str) -> str:
         after = rest.partition("<!-- end -->")[2]
         page = f"{before}{marker}{markdown(Table('', header, tuple(rows))).strip()}\n<!-- end -->{after}"
     return page
+
+
+def _bounds(gate: Any) -> list[tuple[str, str, str]]:
+    return [(Code(f.name), f"{getattr(gate, f.name):,g}", f.metadata["reason"]) for f in fields(gate)]
 
 
 if __name__ == "__main__":

@@ -9,13 +9,14 @@ import base64
 import io
 import os
 import re
+from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from lmu_scaling.analysis.claims.common import MEANING, Verdict
+from lmu_scaling.analysis.claims.common import MEANING, SUPPORT_MEANING, Support, Verdict
 from lmu_scaling.analysis.reference import load_paper
 from lmu_scaling.errors import ResultsError
 from lmu_scaling.paper import load, render, style, tabulate
@@ -30,6 +31,13 @@ BADGES = {  # sign, and class in report.css
     Verdict.NOT_REPRODUCED: ("✗", "bad"),
     Verdict.INCONCLUSIVE: ("?", "open"),
     Verdict.NOT_TESTABLE: ("–", "mute"),
+}
+SUPPORT_BADGES = {
+    Support.SUPPORTS: ("✓", "good"),
+    Support.CONTRADICTS: ("✗", "bad"),
+    Support.INCONCLUSIVE: ("?", "open"),
+    Support.NOT_MET: ("–", "mute"),
+    Support.NOT_APPLICABLE: ("", "mute"),
 }
 
 
@@ -96,19 +104,31 @@ class Page:
 
     # ------------------------------------------------------------------------------------------------------ verdicts
     def verdicts(self) -> Html:
-        """Number and meaning of each verdict, then every claim with its verdict, numbers, and links to figures."""
+        """Number and meaning of each verdict, then every claim with its verdicts, numbers, and links to figures."""
         claims = read_json(self.results / "analysis/claims.json")
-        tally = "".join(
-            f'<span class="badge {tone}">{sign} {sum(c["verdict"] == verdict for c in claims)} {verdict}</span>'
-            for verdict, (sign, tone) in BADGES.items()
+        direct = _tally("Direct replication, at the paper's scale", claims, "verdict", BADGES, MEANING)
+        conceptual = _tally(
+            "Conceptual replication, under the conditions of this experiment",
+            claims,
+            "conceptual",
+            SUPPORT_BADGES,
+            SUPPORT_MEANING,
         )
-        legend = " ".join(f"<em>{verdict.capitalize()}</em>: {meaning}." for verdict, meaning in MEANING.items())
         cards = "".join(map(self._claim, claims))
-        return Html(f'<p class="tally">{tally}</p><p><small>{legend}</small></p><div class="claims">{cards}</div>')
+        return Html(f'{direct}{conceptual}<div class="claims">{cards}</div>')
 
     def _claim(self, claim: dict[str, Any]) -> str:
-        claim = claim | {key: _minus(claim[key]) for key in ("paper", "ours", "reason")}
-        sign, tone = BADGES.get(claim["verdict"], ("", "mute"))
+        claim = claim | {key: _minus(claim[key]) for key in ("paper", "ours", "reason", "conceptual_reason")}
+        direct = _badge(BADGES.get(claim["verdict"], ("", "mute")), claim["verdict"])
+        judged = claim["conceptual"] != Support.NOT_APPLICABLE
+        conceptual = _badge(SUPPORT_BADGES.get(claim["conceptual"], ("", "mute")), claim["conceptual"])
+        why = f"<p>{escape(str(claim['reason']))}</p>"
+        if judged:
+            why = (
+                f"<p><strong>Direct:</strong> {escape(str(claim['reason']))}</p>"
+                f"<p><strong>Conceptual:</strong> {escape(str(claim['conceptual_reason']))}</p>"
+            )
+        against = f" <small>Against {escape(str(claim['baseline']))}.</small>" if claim["baseline"] else ""
         bounds = [claim.get(key) if isinstance(claim.get(key), int | float) else None for key in ("low", "high")]
         interval = "" if None in bounds else f" {escape(tabulate.interval(bounds[0], bounds[1]))}"
         evidence = claim.get("evidence", [])
@@ -120,11 +140,11 @@ class Page:
         files = escape(", ".join(evidence)) + (f"; drawn in {links}" if links else "")
         return (
             f'<article class="claim" id="{escape(claim["id"])}"><header><span class="id">{escape(claim["id"])}</span>'
-            f'<span class="badge {tone}">{sign} {escape(claim["verdict"])}</span></header>'
-            f"<p>{escape(claim['claim'])} <small>({escape(str(claim['place']))})</small></p>"
+            f'<span class="badges">{direct}{conceptual if judged else ""}</span></header>'
+            f"<p>{escape(claim['claim'])} <small>({escape(str(claim['place']))})</small>{against}</p>"
             f"<dl><div><dt>The paper</dt><dd>{_value(claim['paper'])}</dd></div>"
             f"<div><dt>Here</dt><dd>{_value(claim['ours'])}{interval}</dd></div></dl>"
-            f"<p>{escape(str(claim['reason']))}</p><details><summary>Rule and evidence</summary>"
+            f"{why}<details><summary>Rule and evidence</summary>"
             f"<p>{escape(str(claim['rule']))}</p><p>{files}</p></details></article>"
         )
 
@@ -199,6 +219,27 @@ def _look(config: dict[str, Any], columns: int | None = None) -> style.Look:
         marks={name: style.Mark(**look) for name, look in looks.items()},
         columns=columns,
     )
+
+
+def _badge(look: tuple[str, str], text: str) -> str:
+    return f'<span class="badge {look[1]}">{look[0]} {escape(text)}</span>'
+
+
+def _tally(
+    title: str,
+    claims: list[dict[str, Any]],
+    key: str,
+    badges: Mapping[Any, tuple[str, str]],
+    meaning: Mapping[Any, str],
+) -> str:
+    """How many claims have each verdict, and what the verdicts mean."""
+    counts = "".join(
+        _badge(look, f"{number} {verdict}")
+        for verdict, look in badges.items()
+        if (number := sum(claim[key] == verdict for claim in claims))
+    )
+    legend = " ".join(f"<em>{str(verdict).capitalize()}</em>: {text}." for verdict, text in meaning.items())
+    return f'<h3>{escape(title)}</h3><p class="tally">{counts}</p><p><small>{legend}</small></p>'
 
 
 def _definitions(facts: dict[str, str]) -> str:

@@ -6,6 +6,7 @@ import csv
 from collections import Counter
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 from lmu_scaling.errors import ResultsError
 from lmu_scaling.jobs import job
@@ -27,8 +28,10 @@ def summary(results: Path = Path("results"), figures: Path = Path("paper_figures
     print(f"\nExperiment {home.name!r} is complete.\n")
     for line in losses(home / "analysis" / "runs.csv"):
         print(f"  {line}")
-    verdicts = Counter(claim["verdict"] for claim in read_json(home / "analysis" / "claims.json"))
-    print(f"\n  claims: {', '.join(f'{count} {verdict}' for verdict, count in verdicts.most_common())}\n")
+    print()
+    for line in verdicts(read_json(home / "analysis" / "claims.json")):
+        print(f"  {line}")
+    print()
     print(f"  report       {finished[-1]}   (open it in a browser)")
     print(f"  figures      {figures / 'loss_vs_N.pdf'} and others in the same folder")
     print(f"  numbers      {home / 'analysis' / 'runs.csv'}   (one row per run; columns: results/README.md)")
@@ -36,10 +39,23 @@ def summary(results: Path = Path("results"), figures: Path = Path("paper_figures
     print(f"  audit        {home / 'audit' / 'audit.md'}")
 
 
+def verdicts(claims: list[dict[str, Any]]) -> list[str]:
+    """Both verdicts on every claim, and how many there are of each."""
+    lines = [f"{'claim':<8}{'direct':<28}{'conceptual':<22}against"]
+    for claim in claims:
+        against = claim["baseline"] or "–"
+        lines.append(f"{claim['id']:<8}{claim['verdict']:<28}{claim['conceptual']:<22}{against}")
+    for name, key in (("direct", "verdict"), ("conceptual", "conceptual")):
+        counts = Counter(claim[key] for claim in claims).most_common()
+        lines.append(f"{name}: {', '.join(f'{count} {verdict}' for verdict, count in counts)}")
+    return lines
+
+
 def losses(table: Path) -> list[str]:
     """Test loss by variant and size at the main budget, averaged over seeds."""
     with open(table, encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if float(row["multiple"]) == 1]
+    rows = [row for row in rows if row.get("setting", "main") == "main"]
     sizes = list(dict.fromkeys(row["size"] for row in sorted(rows, key=lambda row: int(row["d"]))))
     lines = [f"{'test loss [nats per token]':<28}" + "".join(f"{size:>9}" for size in sizes)]
     for variant in dict.fromkeys(row["variant"] for row in rows):

@@ -31,8 +31,9 @@ HEAD = """# Recovery of a joint law
 
 Share of simulations (`python -m tests.proofs.recovery`) in which the nominal 95 % interval of each parameter of
 E + A·N^-a + B·D^-b contains the truth, the law published for Chinchilla's points. {points} points, {noise:.0%} noise;
-3 % of the runs, all among the {among} shortest trainings, are 10 to 40 % too high. Bias: the median of the estimates minus the
-truth, relative to it. Huber: {simulations} simulations, {draws} draws each; least squares: fewer, as it is slower.
+3 % of the runs, all among the {among} shortest trainings, are 10 to 40 % too high. Bias: the median of the
+estimates minus the truth, relative to it. Huber: {simulations} simulations, {draws} draws each; least squares: fewer,
+as it is slower.
 
 | method | E | A | a | B | b | all five |
 |---|---|---|---|---|---|---|"""

@@ -16,7 +16,16 @@ from lmu_scaling.paper.report import _outputs
 from tests.synthetic import Design, write_experiment
 
 EVIL = "<img src=x onerror='alert(1)'>\"&"
-NAMES = {"id", "verdict", "source", "name", "figures", "tables", "evidence"}  # looked up, so they must stay as they are
+NAMES = {
+    "id",
+    "verdict",
+    "conceptual",
+    "source",
+    "name",
+    "figures",
+    "tables",
+    "evidence",
+}  # looked up, so they must stay as they are
 
 
 def poisoned(value: Any, key: str = "") -> Any:

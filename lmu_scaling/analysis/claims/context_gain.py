@@ -127,8 +127,8 @@ def claim(id: str, text: str, place: str, printed: str, variant: str, flat: bool
         needs=f"with a context of at least {MIN_CONTEXT} tokens, {REGIME}",
         decision=f"{states} Reproduced if {'flat' if flat else 'falling'}, not reproduced if "
         f"{'falling' if flat else 'flat'}, inconclusive if neither or both. Inconclusive in any case if our "
-        "transformer does not gain over these positions (the control), if the variant gains less than the bound up to position 128 "
-        "(it learned nothing), or if a cell is not tuned.",
+        "transformer does not gain over these positions (the control), if the variant gains less than the bound "
+        "up to position 128 (it learned nothing), or if a cell is not tuned.",
         bounds=f"the bound is {SHARE:g} of what Kaplan's smallest per-token law ({{per_token_laws[0][e]}} + "
         "{per_token_laws[0][a]} T^-{per_token_laws[0][exponent]}) gains over the same positions: 0.059 nats in a "
         f"context of 1024, 0.045 of 512, 0.026 of 256; context {MIN_CONTEXT}: half of the paper's, and well beyond the "

@@ -93,7 +93,8 @@ def claim(id: str, text: str, place: str, better: str, worse: str, modern: str =
         needs=AT_SCALE,
         decision="Reproduced if the interval of the difference lies above 0 at the geometric-mean N and the estimate "
         "is positive at every size; not reproduced if the interval lies below 0; else inconclusive. Inconclusive in "
-        "any case if a compared cell is not tuned, or if another setting improves the loser by as much as the difference.",
+        "any case if a compared cell is not tuned, or if another setting improves the loser by as much as the "
+        "difference.",
         bounds="0: the claim is about the sign",
         files=("analysis/fits.json", "analysis/runs.csv", "analysis/sensitivity.csv"),
         judge=partial(judge, better=better, worse=worse, beside=modern),

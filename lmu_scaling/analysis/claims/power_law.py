@@ -115,8 +115,9 @@ def claim(id: str, text: str, place: str, variant: str) -> Claim:
         "recipe if there are any, else the main ones",
         needs=AT_SCALE,
         decision=f"Reproduced if R² of ln L on ln N is at least {MIN_R2}, the curvature's interval covers 0, α is "
-        f"known to ±{MAX_ALPHA_ERROR}, and α and the level agree with the paper's within the combined interval of both. Not "
-        "reproduced if α is known that well and the law bends, or α or the level disagrees. Else inconclusive.",
+        f"known to ±{MAX_ALPHA_ERROR}, and α and the level agree with the paper's within the combined interval of "
+        "both. Not reproduced if α is known that well and the law bends, or α or the level disagrees. Else "
+        "inconclusive.",
         bounds=f"R² {MIN_R2}: a power law explains 99 % of the variance of ln L over a decade of N; α to "
         f"±{MAX_ALPHA_ERROR}: a wider interval cannot separate the paper's own laws (α from "
         "{power_laws[lmu_attention][alpha]} to {transformer_law[alpha_n]}); combined interval: the paper's own α is "

@@ -1,4 +1,4 @@
-"""The paper's claims and the verdict of this experiment on each."""
+"""The paper's claims and the two verdicts of this experiment on each: direct and conceptual replication."""
 
 from __future__ import annotations
 
@@ -16,23 +16,32 @@ def rows(inputs: dict[str, Path], look: Look) -> Table:
     claims = read_json(inputs["analysis/claims.json"])
     return Table(
         f"The paper's claims and the verdicts of experiment {look.experiment or '?'}",
-        ("", "Claim", "Place", "The paper", "Here", "Interval", "Verdict", "Why"),
+        ("", "Claim", "Against", "The paper", "Here", "Interval", "Direct", "Conceptual", "Why"),
         tuple(
             (
                 claim["id"],
-                claim["claim"],
-                claim["place"],
+                f"{claim['claim']} ({claim['place']})",
+                claim["baseline"] or "–",
                 _text(claim["paper"]),
                 _text(claim["ours"]),
                 _interval(claim),
                 claim["verdict"],
-                claim["reason"],
+                claim["conceptual"],
+                _why(claim),
             )
             for claim in claims
         ),
-        widths={1: 4.5, 2: 1.8, 3: 2.0, 4: 2.2, 5: 1.6, 6: 1.9, 7: 4.5},
+        widths={1: 4.0, 2: 2.0, 3: 2.0, 4: 2.0, 5: 1.6, 6: 1.7, 7: 1.7, 8: 6.5},
         breakable=True,
+        note="Direct: at the paper's scale. Conceptual: the same qualitative claim under the conditions of this "
+        "experiment, which is never a reproduction.",
     )
+
+
+def _why(claim: dict[str, Any]) -> str:
+    if claim["conceptual"] == "not applicable":
+        return claim["reason"]
+    return f"Direct: {claim['reason']} Conceptual: {claim['conceptual_reason']}"
 
 
 def _text(value: Any) -> str:
