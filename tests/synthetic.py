@@ -95,7 +95,8 @@ class Design:
         return np.arange(self.sequences) * (self.documents or max(1, self.sequences // 2)) // self.sequences
 
     def model(self, run: Run) -> ModelSpec:
-        return resolve(BUILT_AS.get(run.variant, run.variant), int(run.size[1:]), self.context, self.vocab)
+        built = BUILT_AS.get(run.variant, run.variant)
+        return resolve(built, int(run.size[1:]), self.context, self.vocab, embedding_scale=1.0)
 
     def models(self) -> dict[str, ModelSpec]:
         """Each model once, by `<variant>-<size>`."""
@@ -150,17 +151,23 @@ def write_results(root: Path, design: Design = DEFAULT) -> list[str]:
         _write_training(root / "training" / run.name, design, run, loss, rng)
         _write_evaluation(root / "evaluation" / run.name, design, run, loss, (difficulty, text), rng)
     for variant, size in dict.fromkeys((run.variant, run.size) for run in runs):
-        trials = [
-            {
-                "learning_rate": rate,
-                "validation_loss": 6.0 + abs(math.log(rate / LEARNING_RATE)) / 10,
-                "diverged": False,
-            }
-            for rate in (1e-3, LEARNING_RATE, 1e-2)
-        ]
-        chosen = {"learning_rate": LEARNING_RATE, "on_edge": False, "trials": trials}
-        write_json(root / "training" / "tuning" / f"{variant}-{size}.json", {"variant": variant, "size": size} | chosen)
+        if design.edges.get(variant) != "untuned":
+            _write_tuning(root / "training" / "tuning", design, variant, size)
     return [run.name for run in runs]
+
+
+def _write_tuning(folder: Path, design: Design, variant: str, size: str) -> None:
+    """A sweep with its optimum in the middle of three learning rates and of three scales."""
+    points = {(LEARNING_RATE, 1.0): 0.0, (LEARNING_RATE / 3, 1.0): 0.02, (3 * LEARNING_RATE, 1.0): 0.03}
+    points |= {(LEARNING_RATE, 0.3): 0.02, (LEARNING_RATE, 3.0): 0.03}
+    trials = [
+        {"learning_rate": rate, "embedding_scale": scale, "validation_loss": 5 + effect, "diverged": False}
+        for (rate, scale), effect in points.items()
+    ]
+    found = {"cell": f"{variant}-{size}-x1", "multiple": design.tuning_multiple, "trials": trials}
+    found |= {"learning_rate": LEARNING_RATE, "embedding_scale": 1.0}
+    found["edges"] = [axis for axis in design.edges.get(variant, "").split("+") if axis]
+    write_json(folder / f"{variant}-{size}-x1.json", found)
 
 
 def _write_training(folder: Path, design: Design, run: Run, loss: float, rng: np.random.Generator) -> None:
@@ -172,7 +179,8 @@ def _write_training(folder: Path, design: Design, run: Run, loss: float, rng: np
     result |= {"final_loss": loss - 0.05, "validation_loss": loss + 0.01, "diverged": False}
     result |= {name: getattr(counts, name) for name in ("n_exact", "n_kaplan", "n_total")}
     result |= {"flops_per_token": counts.flops_training, "flops_per_token_body": counts.flops_training_body}
-    machine = {"device": "cpu", "precision": "float32", "processes": 1, "micro_batch": design.batch, "seconds": 12.5}
+    precision = design.precision.get(run.variant, "float32")
+    machine = {"device": "cpu", "precision": precision, "processes": 1, "micro_batch": design.batch, "seconds": 12.5}
     machine |= {"tokens_per_second": tokens / 12.5, "mfu": 0.1, "data_wait_share": 0.01, "peak_memory_bytes": 10**9}
     write_json(folder / "result.json", result | {"machine": machine})
     step = np.unique(np.linspace(1, steps, 100).astype(int))
@@ -251,36 +259,16 @@ def _sequences(
 
 
 def write_table(root: Path, runs: list[str], design: Design) -> Path:
-    """Write analysis/runs.csv and sensitivity.csv, with the settings of the design; returns the folder."""
+    """Write analysis/runs.csv and sensitivity.csv, with the alternatives of the design; returns the folder."""
     from lmu_scaling.analysis.table import table
 
     folder = root / "analysis"
-    table(root, runs, folder / "runs.csv", folder / "history.parquet")
-    frame = pd.read_csv(folder / "runs.csv", dtype={"size": str})
-    frame["setting"], frame["embedding_scale"], frame["tuning_trials"] = "main", 1.0, 9
-    frame["positions"] = frame["variant"].map(POSITIONS).fillna("none")
-    frame["tuning_edge"] = [design.edges.get(variant, "") for variant in frame["variant"]]
-    frame["tuning_multiple"] = design.tuning_multiple
-    frame["precision"] = [design.precision.get(variant, "float32") for variant in frame["variant"]]
-    frame["test_documents"] = int(design.document_of()[-1]) + 1
-    frame.drop(columns=["lr_on_edge", "lr_tried"], errors="ignore").to_csv(folder / "runs.csv", index=False)
-    write_sensitivity(folder / "sensitivity.csv", frame, design)
+    tunings = sorted((root / "training" / "tuning").glob("*.json"))
+    table(root, runs, folder / "runs.csv", folder / "sensitivity.csv", folder / "history.parquet", tunings)
+    frame = pd.read_csv(folder / "sensitivity.csv")
+    rows = [{"multiple": 1.0, "kind": "alternative", "loss": 5 + each["effect"]} | each for each in design.alternatives]
+    pd.concat([frame, pd.DataFrame(rows)]).to_csv(folder / "sensitivity.csv", index=False)
     return folder
-
-
-def write_sensitivity(path: Path, runs: pd.DataFrame, design: Design) -> None:
-    """Sweeps with their optimum in the middle of three learning rates and of three scales, and the alternatives."""
-    rows = []
-    swept = {"learning_rate": (LEARNING_RATE / 3, LEARNING_RATE, 3 * LEARNING_RATE), "embedding_scale": (0.3, 1.0, 3.0)}
-    cells = runs.loc[runs["multiple"] == 1, ["variant", "size"]].drop_duplicates()
-    for variant, size in cells.values:
-        for setting, values in swept.items():
-            for value, effect in zip(values, (0.02, 0.0, 0.03), strict=True):
-                trial = {"variant": variant, "size": size, "multiple": 1.0, "kind": "trial", "setting": setting}
-                rows.append(trial | {"value": value, "reference": values[1], "loss": 5 + effect, "effect": effect})
-    for change in design.alternatives:
-        rows.append({"multiple": 1.0, "kind": "alternative", "loss": 5 + change["effect"]} | change)
-    pd.DataFrame(rows).to_csv(path, index=False)
 
 
 BOOTSTRAP = {"draws": 200, "confidence": 0.95, "seed": 0}

@@ -24,7 +24,9 @@ def made(tmp_path):
 
 
 def table(root, runs):
-    make_table(root, runs, root / "analysis" / "runs.csv", root / "analysis" / "history.parquet")
+    folder = root / "analysis"
+    tunings = sorted((root / "training" / "tuning").glob("*.json"))
+    make_table(root, runs, folder / "runs.csv", folder / "sensitivity.csv", folder / "history.parquet", tunings)
     return read_table(root / "analysis" / "runs.csv")
 
 
