@@ -39,7 +39,8 @@ def summary(results: Path = Path("results"), figures: Path = Path("paper_figures
 def losses(table: Path) -> list[str]:
     """Test loss by variant and size at the main budget, averaged over seeds."""
     with open(table, encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if float(row["multiple"]) == 1]
+        rows = [row for row in csv.DictReader(file) if row.get("setting", "main") == "main"]
+    rows = [row for row in rows if float(row["multiple"]) == 1]
     sizes = list(dict.fromkeys(row["size"] for row in sorted(rows, key=lambda row: int(row["d"]))))
     lines = [f"{'test loss [nats per token]':<28}" + "".join(f"{size:>9}" for size in sizes)]
     for variant in dict.fromkeys(row["variant"] for row in rows):
