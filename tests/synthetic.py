@@ -308,6 +308,7 @@ def write_experiment(root: Path, design: Design = DEFAULT, draws: int = 200) -> 
     claims(**read, **{f"out_{kind}": folder / f"claims.{kind}" for kind in ("json", "csv", "md")})
     write_json(root / "config.json", _config(design))
     _write_filter_report(root / "tokens" / "report.csv")
+    _write_overlap(root / "tokens" / "overlap.csv")
     return root
 
 
@@ -328,3 +329,10 @@ def _write_filter_report(path: Path) -> None:
     report["kept_share"] = report["kept_documents"] / 240
     path.parent.mkdir(parents=True, exist_ok=True)
     report.to_csv(path, index=False)
+
+
+def _write_overlap(path: Path) -> None:
+    rows = [("before", "validation", 12, 0.03, 0), ("before", "test", 12, 0.68, 1)]
+    rows += [("after", "validation", 12, 0.03, 0), ("after", "test", 11, 0.01, 0)]
+    report = pd.DataFrame(rows, columns=["when", "split", "documents", "largest_share", "documents_above"])
+    report.assign(bound=0.05).to_csv(path, index=False)

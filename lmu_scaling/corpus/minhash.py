@@ -11,16 +11,12 @@ Arrays hold all documents at once (about 60 bytes each, plus 16 per candidate pa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from lmu_scaling.corpus.filters import Signatures
-from lmu_scaling.corpus.shingles import shingle_hashes
+from lmu_scaling.corpus.shingles import in_pieces, shingle_hashes
 
 SEED = 1
-# Hashing takes some forty bytes per character of the texts that are hashed at once.
-CHARACTERS = 1 << 20
 MIX = np.uint64(0xFF51AFD7ED558CCD)
 
 
@@ -46,23 +42,13 @@ def minhash_signatures(texts: list[str], threshold: float, permutations: int, sh
     empty = MinHash(num_perm=bands * rows, seed=SEED, hashfunc=int, scheme="affine32")
     values = np.zeros((len(texts), bands * rows), np.uint32)
     done = 0
-    for some in _about(CHARACTERS, texts):
+    for some in in_pieces(texts):
         for hashes in shingle_hashes(some, shingle):
             signature = empty.copy()
             signature.update_batch(hashes.tolist())
             values[done] = signature.hashvalues
             done += 1
     return {band_name(band): values[:, band * rows : (band + 1) * rows] for band in range(bands)}
-
-
-def _about(characters: int, texts: list[str]) -> Iterator[list[str]]:
-    """The texts in lists of at least so many characters."""
-    start = held = 0
-    for end, text in enumerate(texts, 1):
-        held += len(text)
-        if held >= characters or end == len(texts):
-            yield texts[start:end]
-            start, held = end, 0
 
 
 def near_duplicates(signatures: Signatures, candidates: np.ndarray, threshold: float, permutations: int) -> np.ndarray:

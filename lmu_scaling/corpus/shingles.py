@@ -7,12 +7,15 @@ the word) (simple tabulation hashing). A shingle's hash is a polynomial in the h
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
 
 # Of longer documents only the beginning is compared [characters].
 LONGEST = 1 << 20
+# Hashing takes some forty bytes per character of the texts that are hashed at once.
+CHARACTERS = 1 << 20
 PLACES = 64
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 IS_WORD = np.array([chr(b).isalnum() or b == ord("_") or b >= 0x80 for b in range(256)])
@@ -31,6 +34,11 @@ TABLE = _random_table(PLACES * 256)
 
 def shingle_hashes(texts: list[str], shingle: int) -> list[np.ndarray]:
     """Per document the 32-bit hashes of its runs of `shingle` words, repetitions included; a shorter one is one run."""
+    return [(runs >> np.uint64(32)).astype(np.uint32) for runs in long_shingle_hashes(texts, shingle)]
+
+
+def long_shingle_hashes(texts: list[str], shingle: int) -> list[np.ndarray]:
+    """The same with 64 bits: for sets so large that hashes of 32 bits would coincide by chance."""
     words, first = _word_hashes(texts)
     runs = _runs(words, shingle)
     out = []
@@ -38,8 +46,18 @@ def shingle_hashes(texts: list[str], shingle: int) -> list[np.ndarray]:
         if end - start >= shingle:
             out.append(runs[start : end - shingle + 1])
         else:
-            out.append(_runs(words[start:end], max(end - start, 1)) if end > start else np.zeros(1, np.uint32))
+            out.append(_runs(words[start:end], max(end - start, 1)) if end > start else np.zeros(1, np.uint64))
     return out
+
+
+def in_pieces(texts: list[str], characters: int = CHARACTERS) -> Iterator[list[str]]:
+    """The texts in lists of at least so many characters."""
+    start = held = 0
+    for end, text in enumerate(texts, 1):
+        held += len(text)
+        if held >= characters or end == len(texts):
+            yield texts[start:end]
+            start, held = end, 0
 
 
 def _runs(words: np.ndarray, length: int) -> np.ndarray:
@@ -48,7 +66,7 @@ def _runs(words: np.ndarray, length: int) -> np.ndarray:
     for i in range(length):
         runs *= MULTIPLIER
         runs += words[i : i + count]
-    return (runs >> np.uint64(32)).astype(np.uint32)
+    return runs
 
 
 def _word_hashes(texts: list[str]) -> tuple[np.ndarray, list[int]]:

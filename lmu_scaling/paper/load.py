@@ -15,9 +15,14 @@ def table(path: Path, columns: str) -> pd.DataFrame:
     return read_frame(path, columns.split())
 
 
+def main_setting(frame: pd.DataFrame) -> pd.DataFrame:
+    """Without runs of a sensitivity study, which differ from the experiment's own in a nuisance setting."""
+    return frame[frame["setting"] == "main"].reset_index(drop=True) if "setting" in frame else frame
+
+
 def runs(path: Path, columns: str) -> pd.DataFrame:
-    """Load the runs that are not excluded: a run that diverged has no loss to draw."""
-    frame = table(path, columns)
+    """Load the main runs that are not excluded: a run that diverged has no loss to draw."""
+    frame = main_setting(table(path, columns))
     excluded = frame["excluded"].notna() & frame["excluded"].ne("") if "excluded" in frame else frame["variant"].isna()
     kept = frame[~excluded].reset_index(drop=True)
     kept.attrs["excluded"] = int(excluded.sum())

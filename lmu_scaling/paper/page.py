@@ -72,7 +72,7 @@ class Page:
     # ------------------------------------------------------------------------------------------------- what was run
     def abstract(self) -> Html:
         """What was run, as a sentence and a list, compared with what the paper ran."""
-        runs = load.table(self.results / "analysis/runs.csv", RUN_COLUMNS)
+        runs = load.main_setting(load.table(self.results / "analysis/runs.csv", RUN_COLUMNS))
         names = [self.look.label(variant) for variant in self.look.order(runs["variant"])]
         main = runs[runs["multiple"] == 1] if runs["multiple"].eq(1).any() else runs
         corpus = str(self.look.corpus).replace("_", " ")

@@ -162,12 +162,19 @@ def _expansion(name: str) -> float:
 def signature_bytes(config: Config, corpus: CorpusSize) -> int:
     """Hash and sizes of each document, and what the filters that compare documents need."""
     filters = [item for item in config.corpus.filters if isinstance(item, CorpusFilter)]
-    return corpus.documents * (24 + sum(item.signature_bytes() for item in filters))
+    each = corpus.text_bytes // max(corpus.documents, 1)
+    return corpus.documents * (24 + sum(item.signature_bytes(each) for item in filters))
 
 
-def deduplicate_mb(corpus: CorpusSize) -> int:
-    """Memory of deduplication: 80 bytes per document at 17 million documents, and twice that for candidate pairs."""
-    return 1000 + math.ceil(240 * corpus.documents / MB)
+def deduplicate_mb(config: Config, corpus: CorpusSize) -> int:
+    """Memory of deduplication.
+
+    80 bytes per document at 17 million documents, and twice that for candidate pairs; the signatures of the held-out
+    documents three times over, and those of one part twice (`corpus/overlap.py`).
+    """
+    signatures = signature_bytes(config, corpus)
+    held_out = 3 * (1 - config.corpus.split.train) * signatures + 2 * signatures / config.corpus.parts
+    return 1000 + math.ceil((240 * corpus.documents + held_out) / MB)
 
 
 # -------------------------------------------------------------------------------------------------------- evaluation

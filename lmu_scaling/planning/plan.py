@@ -137,7 +137,7 @@ class Planner:
             "index": ["tokens/index.json"],
         }
         tokens = {"encode": corpus.tokens, "shard": corpus.kept_tokens}
-        memory = {"deduplicate": cost_model.deduplicate_mb(corpus)}
+        memory = {"deduplicate": cost_model.deduplicate_mb(self.config, corpus)}
         rows = []
         for rule, files in outputs.items():
             stage = "corpus" if rule == "fetch" else "tokens"

@@ -64,7 +64,7 @@ class JobResources:
         return self._minutes(self.corpus.text_bytes / jobs / cost_model.TEXT_PER_SECOND[rule], 0)
 
     def deduplicate_mb(self) -> int:
-        return cost_model.deduplicate_mb(self.corpus)
+        return cost_model.deduplicate_mb(self.config, self.corpus)
 
     @functools.cached_property
     def corpus(self) -> cost_model.CorpusSize:

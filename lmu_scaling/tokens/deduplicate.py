@@ -4,6 +4,7 @@ Reads every part's signatures and counts, writes
 
 drops.npy        uint8 per document of all parts in order: 0 kept, else the step of report.csv that dropped it
 report.csv       per filter, in order: documents and bytes it dropped and left
+overlap.csv      share of validation and test that is in training, before filter `containment` and in the end
 selection.json   source, totals per split, the filter report, where each part begins in drops.npy
 """
 
@@ -20,7 +21,7 @@ from lmu_scaling.runtime import atomic_write, read_json, write_json
 from lmu_scaling.sections import AnyFilter, Split
 from lmu_scaling.tokens.part_files import SignatureFiles, part_files
 from lmu_scaling.tokens.split import SPLITS, split_of, subsample, totals
-from lmu_scaling.tokens.tally import check_bad_share, report_rows, write_report
+from lmu_scaling.tokens.tally import OVERLAP_COLUMNS, check_bad_share, report_rows, write_report
 
 COUNTED = ("documents", "bytes", "kept_documents", "dropped", "bad", "bad_bytes", "bad_examples")
 
@@ -46,7 +47,7 @@ def deduplicate(
         max_bad_share: stop if a larger share of the documents is unreadable
         source: source.json
         part_folder: folder with the parts' files
-        out: folder for drops.npy, report.csv and selection.json
+        out: folder for drops.npy, report.csv, overlap.csv and selection.json
     """
     described = read_json(source, "source", "identity", "members")
     chain = ordered(filters)
@@ -59,14 +60,16 @@ def deduplicate(
     unreadable = check_bad_share(counts, described, max_bad_share)
     signatures = SignatureFiles([f["signatures"] for f in files])
     hashes, tokens, sizes = (signatures.all(name) for name in ("hash", "tokens", "bytes"))
-    drops, dropped = _select(chain, target_tokens, counts, signatures)
+    split_index = split_of(hashes, split)
+    signatures.add("split", split_index)
+    drops, dropped, overlaps = _select(chain, target_tokens, counts, signatures)
     if not np.any(drops == 0):
         raise CorpusError("no document is left", str(source), "loosen corpus.filters or raise corpus.target_tokens")
     with atomic_write(out / "drops.npy", "wb") as file:
         np.save(file, drops)
     rows = report_rows(counts, dropped)
     write_report(out / "report.csv", rows)
-    split_index = split_of(hashes, split)
+    write_report(out / "overlap.csv", overlaps, OVERLAP_COLUMNS)
     selection = {
         "source": {key: described.get(key) for key in ("source", "kind", "identity", "size", "sha256", "licence")},
         "expected_documents": described.get("expected_documents"),
@@ -78,6 +81,7 @@ def deduplicate(
         "splits": {name: totals((drops == 0) & (split_index == i), tokens, sizes) for i, name in enumerate(SPLITS)},
         "parts": _places(counts),
         "filters": rows,
+        "overlap": overlaps,
     }
     write_json(out / "selection.json", selection)
     return {"read_documents": selection["read_documents"], **selection["kept"]}
@@ -93,25 +97,29 @@ def _warnings(expected: int | None, counts: list[dict[str, Any]]) -> list[str]:
 
 def _select(
     chain: list[Filter], target_tokens: int | None, counts: list[dict[str, Any]], signatures: SignatureFiles
-) -> tuple[np.ndarray, dict[str, tuple[int, int]]]:
-    """drops.npy, and the documents and bytes that each filter and the subsample dropped."""
+) -> tuple[np.ndarray, dict[str, tuple[int, int]], list[dict[str, Any]]]:
+    """drops.npy, the documents and bytes that each filter and the subsample dropped, and the rows of overlap.csv."""
     hashes, tokens, sizes = (signatures.all(name) for name in ("hash", "tokens", "bytes"))
     drops = np.zeros(len(hashes), np.uint8)
     dropped: dict[str, tuple[int, int]] = {}
+    overlaps: list[dict[str, Any]] = []
 
     def drop(name: str, step: int, mask: np.ndarray) -> None:
         drops[mask] = step
         dropped[name] = (int(mask.sum()), int(sizes[mask].sum(dtype=np.int64)))
 
+    comparing = [item for item in chain if isinstance(item, CorpusFilter)]
     for step, item in enumerate(chain, 1):
         if isinstance(item, CorpusFilter):
+            overlaps += [{"when": "before", **row} for row in item.measure(signatures, drops == 0)]
             drop(item.name, step, item.drops(signatures, drops == 0))
         else:  # applied by `encode`
             each = [part["dropped"].get(item.name, [0, 0]) for part in counts]
             dropped[item.name] = (sum(documents for documents, _ in each), sum(size for _, size in each))
     if target_tokens:
         drop("subsample", len(chain) + 1, subsample(hashes, tokens, drops == 0, target_tokens))
-    return drops, dropped
+    overlaps += [{"when": "after", **row} for item in comparing for row in item.measure(signatures, drops == 0)]
+    return drops, dropped, overlaps
 
 
 def _places(counts: list[dict[str, Any]]) -> list[dict[str, int]]:

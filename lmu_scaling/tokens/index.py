@@ -54,7 +54,7 @@ def index(parts: int, tokens: Tokens, folder: Folder, out: Output) -> dict[str, 
         splits[name]["sha256"] = _stream_sha256(folder, shards, name)
         splits[name]["unigram_loss"] = cross_entropy(counts[0], counts[i])
     identity = {"tokenizer": tokenizer_sha256, "splits": {name: splits[name]["sha256"] for name in SPLITS}}
-    described = read_json(folder / "selection.json", "source", "filters", "warnings")
+    described = read_json(folder / "selection.json", "source", "filters", "overlap", "warnings")
     content = {
         "digest": sha256_bytes(canonical_json(identity).encode()),
         "dtype": DTYPE,
@@ -66,6 +66,7 @@ def index(parts: int, tokens: Tokens, folder: Folder, out: Output) -> dict[str, 
         "tokenizer_sha256": tokenizer_sha256,
         "source": described["source"],
         "filters": described["filters"],
+        "overlap": described["overlap"],
         "splits": splits,
         "warnings": described["warnings"] + _warnings(splits),
         "shards": shards,

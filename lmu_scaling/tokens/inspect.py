@@ -44,6 +44,11 @@ def tokens_inspect(
     for row in index["filters"]:
         counts = f"{row['dropped_documents']:>20,}{row['kept_documents']:>20,}{row['kept_bytes']:>16,}"
         print(f"{row['filter']:<20}{counts}")
+    for row in index.get("overlap") or []:
+        shared = (
+            f"at most {row['largest_share']:.1%} of a document, {row['documents_above']:,} above {row['bound']:.0%}"
+        )
+        print(f"{row['split']} in training, {row['when']} filtering: {shared}")
     text = decode_window(stores[split], window, length)
     print(f"--- {split}, window {window} of {length} tokens")
     print(text)

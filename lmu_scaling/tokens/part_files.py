@@ -37,6 +37,10 @@ class SignatureFiles:
         self.paths = paths
         self._all: dict[str, np.ndarray] = {}
 
+    def add(self, name: str, values: np.ndarray) -> None:
+        """Something derived from the signatures; only `all` returns it."""
+        self._all[name] = values
+
     def by_part(self, name: str) -> Iterator[np.ndarray]:
         for path in self.paths:
             with damage_is_explained(path), np.load(path) as arrays:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,10 @@ from lmu_scaling.runtime import atomic_write
 
 EXAMPLES = 20
 COLUMNS = ("step", "filter", "dropped_documents", "dropped_bytes", "kept_documents", "kept_bytes", "kept_share")
+OVERLAP_COLUMNS = (
+    *("when", "split", "documents", "compared_runs", "shared_runs"),
+    *("share", "largest_share", "bound", "documents_above"),
+)
 
 
 @dataclass
@@ -98,8 +102,8 @@ def report_rows(parts: list[dict[str, Any]], dropped: dict[str, tuple[int, int]]
     return rows
 
 
-def write_report(path: Path, rows: list[dict[str, Any]]) -> None:
+def write_report(path: Path, rows: list[dict[str, Any]], columns: Sequence[str] = COLUMNS) -> None:
     with atomic_write(path) as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)

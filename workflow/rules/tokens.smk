@@ -49,6 +49,7 @@ rule deduplicate:
     output:
         drops=f"{TOKENS}/drops.npy",
         report=f"{TOKENS}/report.csv",
+        overlap=f"{TOKENS}/overlap.csv",
         selection=f"{TOKENS}/selection.json",
         manifest=f"{TOKENS}/selection.manifest.json",
     log:

@@ -14,7 +14,7 @@ import importlib
 import pkgutil
 from collections.abc import Iterator
 from functools import cache
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from lmu_scaling.errors import ConfigError
 from lmu_scaling.fields import Section
@@ -44,7 +44,10 @@ class DocumentFilter(Filter):
 
 
 class Signatures(Protocol):
-    """Signatures of all documents in order: `hash` (2 × uint64), `tokens`, `bytes`, and what filters `sign`."""
+    """Signatures of all documents in order: `hash` (2 × uint64), `tokens`, `bytes`, and what filters `sign`.
+
+    `split` (0 train, 1 validation, 2 test) follows from the hash, so only `all` knows it.
+    """
 
     def by_part(self, name: str) -> Iterator[np.ndarray]:
         """One array per part of the corpus, read when it is needed."""
@@ -57,16 +60,20 @@ class CorpusFilter(Filter):
     """A filter that compares documents with each other."""
 
     def sign(self, texts: list[str]) -> dict[str, np.ndarray]:
-        """Named arrays with one row per document, if its hash is not enough to compare it with others."""
+        """Named arrays in the documents' order, if their hash is not enough to compare them with others."""
         return {}
 
-    def signature_bytes(self) -> int:
-        """Size of what `sign` returns for one document."""
+    def signature_bytes(self, text_bytes: int) -> int:
+        """Size of what `sign` returns for a document of so many bytes."""
         return 0
 
     def drops(self, signatures: Signatures, candidates: np.ndarray) -> np.ndarray:
         """Mask of the documents to drop among `candidates` (a mask, too)."""
         raise NotImplementedError
+
+    def measure(self, signatures: Signatures, kept: np.ndarray) -> list[dict[str, Any]]:
+        """Rows for tokens/overlap.csv: how much of the held-out documents in the mask `kept` is in training."""
+        return []
 
 
 @cache

@@ -26,7 +26,7 @@ class NearDuplicatesFilter(CorpusFilter):
 
         return minhash_signatures(texts, self.threshold, self.permutations, self.shingle)
 
-    def signature_bytes(self) -> int:
+    def signature_bytes(self, text_bytes: int) -> int:
         return 4 * self.permutations
 
     def drops(self, signatures: Signatures, candidates: np.ndarray) -> np.ndarray:

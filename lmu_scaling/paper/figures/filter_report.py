@@ -12,7 +12,7 @@ from lmu_scaling.paper import load
 from lmu_scaling.paper.style import Look, note
 from lmu_scaling.runtime import si
 
-INPUTS = ("tokens/report.csv",)
+INPUTS = ("tokens/report.csv", "tokens/overlap.csv")
 PANELS = (("documents", "Documents"), ("bytes", "Bytes of text"))
 KEPT, DROPPED = "#b7c3cc", "#4a4a4a"  # greys, as colours denote variants
 
@@ -41,11 +41,25 @@ def draw(inputs: dict[str, Path], look: Look) -> tuple[Figure, str]:
     handles, labels = panels[0].get_legend_handles_labels()
     if handles:
         figure.legend(handles, labels, loc="outside upper center", ncols=2)
-    return figure, _caption(report)
+    overlap = load.table(inputs["tokens/overlap.csv"], "when split documents largest_share bound documents_above")
+    return figure, f"{_caption(report)} {_overlap(overlap)}"
 
 
 def _text(kept: float, dropped: float) -> str:
     return f"−{dropped / max(kept + dropped, 1):.1%}" if dropped else "all kept"
+
+
+def _overlap(rows: pd.DataFrame) -> str:
+    """How much of the held-out text training has seen, before the filter and in the end."""
+    if rows.empty:
+        return "What validation and test share with training was not measured (filter containment)."
+    before, after = (rows[rows["when"] == when] for when in ("before", "after"))
+    return (
+        f"Of the runs of words of any validation or test document at most {after['largest_share'].max():.1%} occur in "
+        f"training (before the filter containment: {before['largest_share'].max():.1%}; "
+        f"{before['documents_above'].sum():,} of {before['documents'].sum():,} documents were above "
+        f"{before['bound'].iloc[0]:.0%})."
+    )
 
 
 def _caption(report: pd.DataFrame) -> str:

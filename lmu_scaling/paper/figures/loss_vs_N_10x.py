@@ -19,7 +19,8 @@ def draw(inputs: dict[str, Path], look: Look) -> tuple[Figure, str]:
     series = [loss_vs_size.Series(name, 1.0) for name in OURS]
     budgets = sorted({m for m in runs.loc[runs["variant"] == "transformer", "multiple"] if m >= 1})
     series += [loss_vs_size.Series("transformer", multiple) for multiple in budgets or [1.0]]
-    references = [loss_vs_size.Reference("kaplan", 1.0), loss_vs_size.Reference("kaplan", 10.0)]
+    references = [loss_vs_size.Reference(name, 1.0) for name in ("paper_lmu", "paper_lmu_attention", "kaplan")]
+    references.append(loss_vs_size.Reference("kaplan", 10.0))
     figure = loss_vs_size.loss_against_n(runs, curves, series, references, look)
     missing = "" if len(budgets) > 1 else "No transformer was trained on a further token budget in this experiment."
     return figure, f"{loss_vs_size.caption(runs, curves, series, references, look)} {missing}"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from lmu_scaling.analysis.reference import PerTokenLaw, load_paper, per_token_laws
 from lmu_scaling.paper import load
 from lmu_scaling.paper.axes import loss_axis, powers_of_two
-from lmu_scaling.paper.style import FAINT, Look, note
+from lmu_scaling.paper.style import FAINT, SUBDUED, Look, note
 
 INPUTS = ("analysis/per_token.parquet", "analysis/per_token_fits.csv", "analysis/counts.csv")
 PANELS = ("lmu_attention", "lmu")
@@ -51,6 +53,11 @@ def _panel(axes: Axes, losses: pd.DataFrame, fits: pd.DataFrame, variant: str, l
         mark = look.mark(name)
         axes.fill_between(own["position"], own["low"], own["high"], color=mark.colour, alpha=0.2, linewidth=0)
         axes.plot(own["position"], own["mean"], color=mark.colour, marker=mark.marker, markersize=2.8, label=mark.label)
+    if len(losses):
+        label, law = _kaplan()
+        position = np.geomspace(max(losses["position"].min(), 1), losses["position"].max(), 60)
+        dashes = (0, (1, 1.5))
+        axes.plot(position, law.loss(position), color=SUBDUED, linestyle=dashes, linewidth=0.9, zorder=1.5, label=label)
     if missing:
         note(axes, "\n".join(missing))
     if len(losses):
@@ -58,6 +65,12 @@ def _panel(axes: Axes, losses: pd.DataFrame, fits: pd.DataFrame, variant: str, l
         powers_of_two(axes.xaxis, list(losses["position"]), "Position in the window [tokens]")
         axes.legend(loc="upper right")
     _ranges(axes, fits[fits["variant"] == variant], look)
+
+
+def _kaplan() -> tuple[str, PerTokenLaw]:
+    """Kaplan's law of the smallest model, the only one at the paper's scale."""
+    _, law = per_token_laws(load_paper())[0]
+    return f"Kaplan: {law.e:g} + {law.a:g} T$^{{-{law.exponent:g}}}$", law
 
 
 def _ranges(axes: Axes, fit: pd.DataFrame, look: Look) -> None:
@@ -85,6 +98,8 @@ def _caption(losses: pd.DataFrame, fits: pd.DataFrame, size: str, look: Look) ->
         f"Loss by position in the window, for the largest size ({size}): {look.label(PANELS[0])} (left) and "
         f"{look.label(PANELS[1])} (right), each beside our own {look.label(BASELINE).lower()}, trained on the same "
         "tokens. Positions are in logarithmic bins; bands are intervals, grey areas the positions that are compared. "
+        "The dotted line is the law of Kaplan et al. (2020, fig. 20) for their smallest model, about 0.5M parameters, on "
+        "another corpus and tokenizer: its shape can be compared, its level cannot. "
     )
     for variant in (*PANELS, BASELINE):
         fit = fits[fits["variant"] == variant]
