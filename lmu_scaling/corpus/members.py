@@ -22,6 +22,7 @@ FORMATS = {
     ".jsonl.gz": ("jsonl", "gz"),
     ".parquet": ("parquet", ""),
     ".txt": ("txt", ""),
+    ".txt.gz": ("txt", "gz"),
 }
 
 
@@ -124,18 +125,32 @@ class _Lines:
 
 
 def _read_txt(member: Member) -> Iterator[Block]:
-    block = Block()
-    if member.size > MAX_DOCUMENT_BYTES:
-        block.bad.append(Bad("too_long", member.name, member.size))
-    else:
-        try:
-            data = b"".join(raw_bytes(member.path, member.offset, member.size))
-            block.add(data.decode("utf-8-sig"), None, member.name)
-        except StreamError as error:
-            block.bad.append(Bad(error.reason, f"{member.name}: {error.detail}", member.size))
-        except UnicodeDecodeError:
-            block.bad.append(Bad("utf8", member.name, member.size))
+    """The whole file as one document."""
+    block, data = Block(), bytearray()
+    try:
+        for piece in decompressed(raw_bytes(member.path, member.offset, member.size), member.codec):
+            data += piece
+            if len(data) > MAX_DOCUMENT_BYTES:
+                break
+        if len(data) > MAX_DOCUMENT_BYTES:
+            block.bad.append(Bad("too_long", member.name, member.size))
+        else:
+            block.add(_decoded(data, member.options.get("fallback")), None, member.name)
+    except StreamError as error:
+        block.bad.append(Bad(error.reason, f"{member.name}: {error.detail}", member.size))
+    except UnicodeDecodeError:
+        block.bad.append(Bad("utf8", member.name, member.size))
     yield block
+
+
+def _decoded(data: bytearray, fallback: str | None) -> str:
+    """Text in UTF-8; with `fallback`, old files without NULs, and in that encoding if they are not UTF-8."""
+    if fallback is None:
+        return data.decode("utf-8-sig")
+    try:
+        return data.decode("utf-8-sig").replace("\0", "")
+    except UnicodeDecodeError:
+        return data.decode(fallback).replace("\0", "")
 
 
 def _read_parquet(member: Member) -> Iterator[Block]:
