@@ -181,7 +181,8 @@ def _source_problems(source: Any, path: Any) -> Iterator[str]:
     if kind == "package" and path is not None:
         yield f"corpus.path: source {source!r} is an installed package and reads no path; set corpus.source: local"
     if kind == "local" and path is None:
-        yield f"corpus.path: missing; source {source!r} is a file or folder of yours"
+        obtain = _get(catalogue, source, "obtain")
+        yield f"corpus.path: missing; source {source!r} is a file or folder of yours{f' ({obtain})' if obtain else ''}"
 
 
 def _filter_problems(filters: list[Any]) -> Iterator[str]:

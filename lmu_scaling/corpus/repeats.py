@@ -57,11 +57,11 @@ class Repeats:
         """`item.apply` for documents in order, without pieces that occurred before."""
 
         def apply(text: str, language: str | None, tokens: int) -> str | None:
-            return "\n\n".join(piece for piece in item.pieces(text) if self._is_first(piece)) or None
+            return "\n\n".join(piece for piece in item.pieces(text) if self.is_first(piece)) or None
 
         return apply
 
-    def _is_first(self, piece: str) -> bool:
+    def is_first(self, piece: str) -> bool:
         key = piece_hash(piece)
         if key in self.seen:
             self.counts["repeated"] += 1

@@ -146,7 +146,8 @@ def _check_own_file(path: Path, entry: dict[str, Any]) -> None:
 def _local(request: Request, entry: dict[str, Any], data: Path) -> tuple[list[Member], dict[str, Any]]:
     with readable(request.path or ""):
         if not request.path or not Path(request.path).exists():
-            raise CorpusError("no such file or folder", str(request.path), "set corpus.path to your text")
+            how = f"; to get it: {entry['obtain']}" if "obtain" in entry else ""
+            raise CorpusError("no such file or folder", str(request.path), f"set corpus.path to your text{how}")
         path = Path(request.path)
         folder = path if path.is_dir() else path.parent
         files = local_files(path)

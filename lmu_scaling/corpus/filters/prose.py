@@ -16,12 +16,13 @@ from lmu_scaling.corpus.filters import PieceFilter
 from lmu_scaling.fields import Positive, Share
 
 FOOTER = re.compile(r"\[Page [0-9ivxlc]{1,6}\][ \t\r]*(?![^\n\f])")
-# A line by itself, after a page break: the running header of the next page.
-HEADER = re.compile(r"\s*+[^\n]*+\n[ \t\r]*+(?=\n)")
+# After a page break: blank lines, and a line by itself, which is the running header of the next page.
+HEADER = re.compile(r"\s*+(?:[^\n]*+\n[^\S\n]*+\n\s*+)?")
 BLANK_LINES = re.compile(r"\n(?:[^\S\n]*+\n)++")
 # "packet-\nswitched" was a compound before it was broken; "pre- and post-" is none.
 BROKEN_COMPOUND = re.compile(r"(?<=[a-z])- (?!(?:and|or|to|nor)\b)(?=[a-z])")
 SENTENCE_ENDS = ".:;?!"
+CLOSING = SENTENCE_ENDS + ")]>\"'"
 NOT_LETTERS = bytes(byte for byte in range(128) if not (chr(byte).isalpha() or byte == 32))
 
 
@@ -32,13 +33,17 @@ class ProseFilter(PieceFilter):
     min_characters: Positive = Field(80, description="Shorter paragraphs are dropped [characters]")
     min_words: Positive = Field(12, description="Paragraphs with fewer words are dropped [words]")
     min_letters: Share = Field(0.8, description="Fewest letters and blanks, as a share of a paragraph's characters")
+    sentence_end: bool = Field(False, description="Drop paragraphs that do not end like a sentence")
 
     def pieces(self, text: str) -> list[str]:
-        joined = (paragraph(block) for block in BLANK_LINES.split(without_page_breaks(text)))
+        blocks = BLANK_LINES.split(without_page_breaks(text))
+        joined = (paragraph(block) for block in blocks if len(block) >= self.min_characters)
         return [found for found in joined if self._is_prose(found)]
 
     def _is_prose(self, found: str) -> bool:
         if len(found) < self.min_characters or found.count(" ") + 1 < self.min_words:
+            return False
+        if self.sentence_end and found[-1] not in CLOSING:
             return False
         # Control characters occur in overstruck headings and in files that are no text.
         return found.isprintable() and letters(found) >= self.min_letters * len(found)
@@ -68,11 +73,6 @@ def without_page_breaks(text: str) -> str:
         page = text[start:line].rstrip()
         header = HEADER.match(text, footer.end())
         start = header.end() if header else footer.end()
-        kept += [page, _joint(page, text, start)]
+        goes_on = page[-1:] not in SENTENCE_ENDS or text[start : start + 1].islower()
+        kept += [page, "\n" if goes_on else "\n\n"]
     return "".join([*kept, text[start:]]).replace("\f", "\n")
-
-
-def _joint(page: str, text: str, start: int) -> str:
-    """A line break if the paragraph before a page break goes on after it, else a blank line."""
-    following = text[start : start + 1000].lstrip()[:1]
-    return "\n" if page[-1:] not in SENTENCE_ENDS or following.islower() else "\n\n"
