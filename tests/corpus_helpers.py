@@ -65,7 +65,7 @@ def words(seed: int, count: int = 60) -> str:
 
 
 def fetch(settings: Corpus, catalog: Path, data: Path, out: Path) -> None:
-    sources.fetch(settings.source, settings.path, data, out, catalog)
+    sources.fetch(settings.source, settings.path, settings.sample, data, out, catalog)
 
 
 def survey_part(settings: Corpus, source: Path, part: int, out: Path) -> None:

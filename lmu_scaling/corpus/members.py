@@ -73,11 +73,15 @@ def read_blocks(member: Member) -> Iterator[Block]:
 def _read_jsonl(member: Member) -> Iterator[Block]:
     stream = decompressed(raw_bytes(member.path, member.offset, member.size), member.codec)
     lines = _Lines(member.name)
+    cut = member.options.get("cut", False)
     try:
         for data in stream:
             yield lines.feed(data)
-        yield lines.end()
+        if not cut:
+            yield lines.end()
     except StreamError as error:
+        if cut and error.reason == "truncated":
+            return  # as it must, if only the beginning of a compressed file is there
         # The incomplete last line is lost with the rest of the member.
         yield Block(bad=[Bad(error.reason, f"{member.name}: {error.detail}", member.size - error.good)])
 
@@ -131,11 +135,8 @@ def _read_txt(member: Member) -> Iterator[Block]:
         for piece in decompressed(raw_bytes(member.path, member.offset, member.size), member.codec):
             data += piece
             if len(data) > MAX_DOCUMENT_BYTES:
-                break
-        if len(data) > MAX_DOCUMENT_BYTES:
-            block.bad.append(Bad("too_long", member.name, member.size))
-        else:
-            block.add(_decoded(data, member.options.get("fallback")), None, member.name)
+                raise StreamError("too_long", "the rest is not read")
+        block.add(_decoded(data, member.options.get("fallback")), None, member.name)
     except StreamError as error:
         block.bad.append(Bad(error.reason, f"{member.name}: {error.detail}", member.size))
     except UnicodeDecodeError:

@@ -17,6 +17,7 @@ import yaml
 from lmu_scaling.corpus.archives import archive_members, is_archive
 from lmu_scaling.corpus.download import checked_sha256, download
 from lmu_scaling.corpus.members import Member, format_of
+from lmu_scaling.corpus.sample import local_sample, remote_sample
 from lmu_scaling.corpus.series import in_series
 from lmu_scaling.corpus.streams import readable
 from lmu_scaling.errors import CorpusError, DownloadError
@@ -34,41 +35,46 @@ NEEDED: dict[str, dict[str, type]] = {
 
 
 class Request(NamedTuple):
-    """What the configuration asks for: a name in the catalogue, and a path of the user's own."""
+    """What the configuration asks for: a name in the catalogue, a path of the user's own, bytes of a sample."""
 
     source: str
     path: str | None
+    sample: int | None
 
 
 @job
-def fetch(source: str, path: str | None, data: Folder, out: Output, catalog: Input = DATASETS) -> dict[str, Any]:
+def fetch(
+    source: str, path: str | None, sample: int | None, data: Folder, out: Output, catalog: Input = DATASETS
+) -> dict[str, Any]:
     """Download the source, or find it on this machine.
 
     Args:
         source: name in the catalogue
         path: a file or folder of yours, instead of the download; null: none
+        sample: bytes to take of an archive; null: all
         data: folder for downloads
         out: source.json
         catalog: catalogue of sources
     """
     entry = read_catalog(catalog, source)
     kinds = {"package": _package, "download": _download, "local": _local, "huggingface": _huggingface}
-    members, facts = kinds[entry["kind"]](Request(source, path), entry, data / source)
+    members, facts = kinds[entry["kind"]](Request(source, path, sample), entry, data / source)
     if not members:
         raise CorpusError(
             "the source holds no documents",
             facts.get("path", source),
             "expected .jsonl[.zst|.gz], .parquet or .txt[.gz]",
         )
-    listing = [{"name": m.name, "offset": m.offset, "size": m.size} for m in members]
+    # A sample's members may be files of their own; its checksum covers their places in the archive.
+    listing = [{"name": m.name, "offset": 0 if sample else m.offset, "size": m.size} for m in members]
     content = {"source": source, "sha256": facts.get("sha256"), "members": listing}
     described = {
         "source": source,
         "kind": entry["kind"],
         "licence": entry["licence"],
         "citation": entry["citation"],
-        "expected_documents": entry.get("documents"),
-        "expected_text": entry.get("text_after"),
+        "expected_documents": None if sample else entry.get("documents"),
+        "expected_text": None if sample else entry.get("text_after"),
         "identity": sha256_bytes(canonical_json(content).encode()),
         "members": [member.as_dict() for member in members],
         **facts,
@@ -119,6 +125,10 @@ def _download(request: Request, entry: dict[str, Any], data: Path) -> tuple[list
     if request.path:
         path = Path(request.path)
         _check_own_file(path, entry)
+        if request.sample:
+            return local_sample(path, request.sample, data)
+    elif request.sample:
+        return remote_sample(entry, data / "sample", request.sample)
     else:
         path = data / entry["file"]
         download(entry["mirrors"], path, entry["size"], entry["sha256"])

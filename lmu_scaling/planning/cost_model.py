@@ -126,7 +126,7 @@ def corpus_size(config: Config, manifest: Path | None = None) -> CorpusSize:
     """
     entry = read(DATASETS)[config.corpus.source]
     if "size" in entry:
-        raw = int(entry["size"])
+        raw = min(int(entry["size"]), config.corpus.sample or int(entry["size"]))
         text = int(raw * _expansion(entry.get("file", "")))
     else:
         found = _file_sizes(config.corpus.path)
@@ -134,7 +134,7 @@ def corpus_size(config: Config, manifest: Path | None = None) -> CorpusSize:
         text = int(sum(size * _expansion(name) for name, size in found))
     tokens = int(text / bytes_per_token(config.tokens.vocab))
     kept = min(tokens, config.corpus.target_tokens or tokens)
-    documents = int(entry.get("documents") or text / 4000)
+    documents = int((None if config.corpus.sample else entry.get("documents")) or text / 4000)
     known = False
     if manifest is not None and manifest.is_file():
         known = True

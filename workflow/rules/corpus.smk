@@ -23,6 +23,7 @@ rule fetch:
     params:
         source=CONFIG.corpus.source,
         path=CONFIG.corpus.path,
+        sample=CONFIG.corpus.sample,
         data="data",
         entry=content(f"{CATALOG}/datasets.yaml"),
         files=own_files(CONFIG.corpus.path),
