@@ -28,10 +28,10 @@ from lmu_scaling.corpus.streams import StreamError, decompressed, raw_bytes
 from lmu_scaling.errors import CorpusError, DownloadError
 from lmu_scaling.runtime import byte_size, disk_full_is_explained, progress, sha256_bytes
 
-# Pieces of a sample: enough to spread it over the archive, few enough to be much longer than a compressed block.
-PIECES = 32
-MOST_PIECES = 1 << 16
-ENOUGH = 0.9  # of the sample's bytes; short members may have less than their pieces
+# Enough pieces to spread a sample over the archive; each much longer than a compressed block of 128 kB of text.
+MOST_PIECES = 32
+SHORTEST_PIECE = 1 << 20
+ENOUGH = 0.9  # of the sample's bytes; short members have less than their pieces, then more points are tried
 MOST_MEMBERS = 100_000
 Sample = tuple[list[Member], dict[str, Any]]
 
@@ -113,13 +113,16 @@ def choose(members: Sequence[Member], sample: int, where: str) -> list[Member]:
             where,
             "make corpus.sample smaller, or remove it to use the whole archive",
         )
-    pieces = PIECES
-    while True:
+    pieces = max(1, min(MOST_PIECES, sample // SHORTEST_PIECE))
+    while pieces <= 4 * len(ordered):
         points = Counter(bisect.bisect_right(ends, (2 * i + 1) * total // (2 * pieces)) for i in range(pieces))
         sizes = [min(member.size, points[i] * sample // pieces) for i, member in enumerate(ordered)]
-        if sum(sizes) >= ENOUGH * sample or pieces >= MOST_PIECES:
-            return [_cut(member, size) for member, size in zip(ordered, sizes, strict=True) if size]
+        if sum(sizes) >= ENOUGH * sample:
+            break
         pieces *= 2
+    else:  # so many points that each member has its share of them
+        sizes = [member.size * sample // total for member in ordered]
+    return [_cut(member, size) for member, size in zip(ordered, sizes, strict=True) if size]
 
 
 def _cut(member: Member, size: int) -> Member:

@@ -19,8 +19,8 @@ from lmu_scaling.jobs import Folder, Input, job
 from lmu_scaling.runtime import atomic_write, read_json, write_json
 from lmu_scaling.sections import AnyFilter, Split
 from lmu_scaling.tokens.part_files import SignatureFiles, part_files
-from lmu_scaling.tokens.split import SPLITS, split_of, subsample, totals
 from lmu_scaling.tokens.same_text import differences, text_facts
+from lmu_scaling.tokens.split import SPLITS, split_of, subsample, totals
 from lmu_scaling.tokens.tally import check_bad_share, report_rows, write_report
 
 COUNTED = ("documents", "bytes", "kept_documents", "dropped", "bad", "bad_bytes", "bad_examples")

@@ -35,5 +35,7 @@ def differences(chain: Sequence[Filter], found: dict[str, Any], expected: dict[s
     theirs = [type(item)(**settings) for item, settings in zip(mine, expected["filters"], strict=True)]
     if mine != theirs or found == {key: expected[key] for key in COMPARED}:
         return []
-    told = [f"{facts['documents']:,} documents, {facts['bytes']:,} bytes, {facts['digest']}" for facts in (found, expected)]
+    told = [
+        f"{facts['documents']:,} documents, {facts['bytes']:,} bytes, {facts['digest']}" for facts in (found, expected)
+    ]
     return [f"after the filters the text is not the catalogue's: {told[0]}; the catalogue says {told[1]}"]

@@ -20,6 +20,7 @@ def item(name, **settings):
 
 
 PROSE = item("prose")
+SMALL = token_settings(vocab=300)  # quick to load
 FIRST = "The first paragraph is long enough to be kept and it has more than twelve words in it, as prose does."
 SECOND = "Another one follows it, and is about the same length; it also consists of words, and of little else."
 
@@ -150,7 +151,7 @@ def library(tmp_path, count=24):
 def test_a_paragraph_is_kept_where_it_occurs_first_however_the_corpus_is_cut(tmp_path, parts):
     folder = library(tmp_path)
     settings = corpus_settings(path=str(folder), filters=[PROSE], parts=parts)
-    selection = read_json(run_stages(tmp_path, settings) / "selection.json")
+    selection = read_json(run_stages(tmp_path, settings, SMALL) / "selection.json")
     assert selection["pieces"] == {
         "kept": 24 + 12 + 1,
         "repeated": 24 + 12 + 23,
@@ -160,7 +161,7 @@ def test_a_paragraph_is_kept_where_it_occurs_first_however_the_corpus_is_cut(tmp
     }
     assert selection["text"]["documents"] == 24
     (tmp_path / "whole").mkdir()
-    whole = run_stages(tmp_path / "whole", settings.model_copy(update={"parts": 1}))
+    whole = run_stages(tmp_path / "whole", settings.model_copy(update={"parts": 1}), SMALL)
     assert read_json(whole / "selection.json")["text"] == selection["text"]
     assert read_json(whole / "index.json")["digest"] == read_json(tmp_path / "tokens" / "index.json")["digest"]
 
@@ -168,7 +169,9 @@ def test_a_paragraph_is_kept_where_it_occurs_first_however_the_corpus_is_cut(tmp
 def test_the_report_counts_bytes_and_documents_without_anything_new(tmp_path):
     folder = library(tmp_path)
     (folder / "999.txt").write_text(SECOND)
-    selection = read_json(run_stages(tmp_path, corpus_settings(path=str(folder), filters=[PROSE])) / "selection.json")
+    selection = read_json(
+        run_stages(tmp_path, corpus_settings(path=str(folder), filters=[PROSE]), SMALL) / "selection.json"
+    )
     row = selection["filters"][1]
     assert (row["filter"], row["dropped_documents"], row["kept_documents"]) == ("prose", 1, 24)
     assert row["kept_bytes"] == selection["text"]["bytes"] == selection["kept"]["bytes"]
@@ -182,7 +185,9 @@ def test_filters_before_prose_are_applied_before_its_paragraphs_are_counted(tmp_
     own = [words(100 + i, 60) + "." for i in range(30)]
     path.write_bytes(json_lines([shared, *(f"{text}\n\n{shared}" for text in own)]))
     chain = [item("length", min_characters=len(shared) + 1), PROSE]
-    selection = read_json(run_stages(tmp_path, corpus_settings(path=str(path), filters=chain)) / "selection.json")
+    selection = read_json(
+        run_stages(tmp_path, corpus_settings(path=str(path), filters=chain), SMALL) / "selection.json"
+    )
     assert selection["pieces"]["kept"] == 31, "the dropped document does not count as the first with the paragraph"
 
 
@@ -190,7 +195,7 @@ def test_repeats_can_be_kept_and_then_nothing_is_surveyed(tmp_path):
     chain = [item("prose", repeated="keep")]
     assert surveyed(chain) is None
     selection = read_json(
-        run_stages(tmp_path, corpus_settings(path=str(library(tmp_path)), filters=chain)) / "selection.json"
+        run_stages(tmp_path, corpus_settings(path=str(library(tmp_path)), filters=chain), SMALL) / "selection.json"
     )
     assert selection["pieces"] == {}
     assert not survey_file(tmp_path / "tokens" / "parts", 0).exists()
@@ -198,10 +203,10 @@ def test_repeats_can_be_kept_and_then_nothing_is_surveyed(tmp_path):
 
 def test_a_missing_survey_is_explained(tmp_path):
     settings = corpus_settings(path=str(library(tmp_path)), filters=[PROSE])
-    run_stages(tmp_path, settings)
+    run_stages(tmp_path, settings, SMALL)
     survey_file(tmp_path / "tokens" / "parts", 0).unlink()
     with pytest.raises(CorpusError, match="missing or damaged") as error:
-        encode_part(settings, token_settings(), tmp_path / "corpus" / "source.json", 0, tmp_path / "tokens" / "parts")
+        encode_part(settings, SMALL, tmp_path / "corpus" / "source.json", 0, tmp_path / "tokens" / "parts")
     assert "00000.survey.npz" in error.value.where
 
 

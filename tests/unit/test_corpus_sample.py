@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,10 +23,11 @@ from lmu_scaling.experiment import data_spec
 from lmu_scaling.paths import REPOSITORY
 from lmu_scaling.planning.cost_model import corpus_size
 from lmu_scaling.runtime import read_json
-from tests.corpus_helpers import corpus_settings, fetch, json_lines, run_stages, write_tar, zst
+from tests.corpus_helpers import corpus_settings, fetch, json_lines, run_stages, token_settings, write_tar
 
 QUICK = RetryLimits(attempts=3, pause=0.01, longest_pause=0.02, stall=0.5)
 SAMPLE = 300_000
+SMALL = token_settings(vocab=300)  # quick to load
 
 
 def noise(seed):
@@ -35,12 +37,32 @@ def noise(seed):
     return letters.tobytes().decode()
 
 
+def zst_in_small_blocks(data):
+    """A short file that can be cut like a long one: a block per kilobyte instead of 128."""
+    packer = zstandard.ZstdCompressor(3).compressobj()
+    pieces = [
+        packer.compress(data[i : i + 1000]) + packer.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
+        for i in range(0, len(data), 1000)
+    ]
+    return b"".join([*pieces, packer.flush()])
+
+
+@pytest.fixture(autouse=True)
+def short_pieces(monkeypatch):
+    monkeypatch.setattr(module, "SHORTEST_PIECE", 1 << 12)
+
+
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory):
     """Months of different sizes, one with a name too long for a plain header, and a file that is no text."""
-    months = {f"months/RS_{2005 + i // 12}-{i % 12 + 1:02d}.jsonl.zst": range(i * 400, i * 400 + 20 + 12 * i) for i in range(24)}
-    members = {name: zst(json_lines([noise(i) for i in numbers])) for name, numbers in months.items()}
-    members["long/" + "x" * 200 + ".jsonl.zst"] = zst(json_lines([noise(90_000 + i) for i in range(300)]))
+    months = {
+        f"months/RS_{2005 + i // 12}-{i % 12 + 1:02d}.jsonl.zst": range(i * 400, i * 400 + 20 + 12 * i)
+        for i in range(24)
+    }
+    members = {name: zst_in_small_blocks(json_lines([noise(i) for i in numbers])) for name, numbers in months.items()}
+    members["long/" + "x" * 200 + ".jsonl.zst"] = zst_in_small_blocks(
+        json_lines([noise(90_000 + i) for i in range(300)])
+    )
     members["README.md"] = b"not text"
     return write_tar(tmp_path_factory.mktemp("their") / "file.tar", members)
 
@@ -57,7 +79,9 @@ class Handler(BaseHTTPRequestHandler):
         first, last = map(int, re.fullmatch(r"bytes=(\d+)-(\d+)", wanted).groups())
         getattr(self, behaviour)(first, last)
 
-    def reply(self, body, first, last, status=206, total=None, length=None, content_range=None, kind="application/x-tar"):
+    def reply(
+        self, body, first, last, status=206, total=None, length=None, content_range=None, kind="application/x-tar"
+    ):
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body) if length is None else length))
@@ -270,14 +294,16 @@ module_check = module.check_space
 @given(st.lists(st.integers(0, 10**7), min_size=1, max_size=60), st.integers(1, 10**8), st.randoms())
 def test_a_choice_lies_inside_its_members_reaches_its_size_and_ignores_their_order(sizes, sample, random):
     ends = np.cumsum([0, *(size + 512 for size in sizes)])
-    members = [Member(f"{i}", "jsonl", size, "a.tar", int(end)) for i, (size, end) in enumerate(zip(sizes, ends, strict=False))]
+    members = [
+        Member(f"{i}", "jsonl", size, "a.tar", int(end)) for i, (size, end) in enumerate(zip(sizes, ends, strict=False))
+    ]
     if sample >= sum(sizes):
         with pytest.raises(CorpusError, match="more than the archive has"):
             choose(members, sample, "a.tar")
         return
     chosen = choose(members, sample, "a.tar")
     assert sum(member.size for member in chosen) <= sample
-    assert sum(member.size for member in chosen) >= 0.9 * sample - 70_000
+    assert sum(member.size for member in chosen) >= 0.9 * sample - len(members)
     for piece in chosen:
         member = members[int(piece.name)]
         assert (piece.offset, piece.path) == (member.offset, member.path)
@@ -292,7 +318,7 @@ def test_members_contribute_in_proportion_to_their_size():
     total = sum(member.size for member in members)
     sizes = {member.name: member.size for member in choose(members, total // 4, "a.tar")}
     largest = [sizes.get(str(i), 0) / (10**6 * (i + 1)) for i in range(15, 30)]
-    assert 0.15 < min(largest) <= max(largest) < 0.4
+    assert 0.1 < min(largest) <= max(largest) < 0.5
 
 
 # ------------------------------------------------------------------------------------------- the way to the data spec
@@ -304,9 +330,11 @@ def settings_for(server, tmp_path, behaviour="honest", **changes):
 
 def test_a_sample_becomes_shards_and_its_identity_is_that_of_its_pieces(server, tmp_path, archive):
     identities = []
-    for i, changes in enumerate(({}, {"path": str(archive)}, {"sample": "200 kB"}, {"path": str(archive), "sample": None})):
+    for i, changes in enumerate(
+        ({}, {"path": str(archive)}, {"sample": "200 kB"}, {"path": str(archive), "sample": None})
+    ):
         settings, catalog = settings_for(server, tmp_path, **changes)
-        index = read_json(run_stages(tmp_path / str(i), settings, catalog=catalog) / "index.json")
+        index = read_json(run_stages(tmp_path / str(i), settings, SMALL, catalog) / "index.json")
         identities.append((index["source"]["identity"], index["digest"]))
         assert any("the catalogue says" in warning for warning in index["warnings"]) is (i == 3)
     assert identities[0] == identities[1]
@@ -326,7 +354,7 @@ def test_a_sample_is_refused_in_three_lines_when_nothing_delivers_it(server, tmp
 
 def test_pieces_are_read_as_documents_without_a_bad_one(server, tmp_path):
     settings, catalog = settings_for(server, tmp_path, max_bad_share=0.0, on_bad_document="stop")
-    run_stages(tmp_path, settings, catalog=catalog)
+    run_stages(tmp_path, settings, SMALL, catalog)
     members = read_members(tmp_path / "corpus" / "source.json")
     assert any(member.options.get("cut") for member in members)
 

@@ -13,11 +13,12 @@ from lmu_scaling.corpus.series import in_series
 from lmu_scaling.errors import ConfigError, CorpusError
 from lmu_scaling.paths import REPOSITORY
 from lmu_scaling.runtime import read_json
-from tests.corpus_helpers import CATALOG, corpus_settings, fetch, run_stages, words, write_tar
+from tests.corpus_helpers import CATALOG, corpus_settings, fetch, run_stages, token_settings, words, write_tar
 
 PROSE = filter_class("prose")(name="prose")
 NUMBERS = [1, 2, 9, 10, 11, 100, *range(200, 260)]
 LAST = 259
+SMALL = token_settings(vocab=300)  # quick to load
 
 
 def text(number):
@@ -91,7 +92,7 @@ def test_documents_and_tokens_are_the_same_in_every_form(tmp_path, form):
         root = tmp_path / name
         root.mkdir()
         settings = corpus_settings(source="mine", path=str(make(root / "in")), filters=[PROSE], parts=3)
-        shards = run_stages(root, settings, catalog=catalog(tmp_path))
+        shards = run_stages(root, settings, SMALL, catalog(tmp_path))
         index = read_json(shards / "index.json")
         seen.append((read_json(shards / "selection.json")["text"], index["digest"], index["warnings"]))
     assert seen[0] == seen[1]
@@ -111,7 +112,7 @@ def test_old_files_that_are_not_utf8_or_hold_nuls_are_read_not_lost(tmp_path):
     (root / "rfc1.txt").write_bytes(text(1).replace(b".", b" Z\xfcrich.", 1))
     (root / "rfc2.txt").write_bytes(b"\xef\xbb\xbf" + text(2).replace(b" ", b" \0", 3))
     settings = corpus_settings(source="mine", path=str(root), filters=[PROSE], max_bad_share=0.0)
-    selection = read_json(run_stages(tmp_path, settings, catalog=catalog(tmp_path)) / "selection.json")
+    selection = read_json(run_stages(tmp_path, settings, SMALL, catalog(tmp_path)) / "selection.json")
     assert selection["read_documents"] == len(NUMBERS)
     assert selection["text"]["documents"] == len(NUMBERS)
 
@@ -121,13 +122,13 @@ def expected(tmp_path, **changes):
     root = tmp_path / "reference"
     root.mkdir()
     settings = corpus_settings(source="mine", path=str(folder(root / "in")), filters=[PROSE])
-    found = read_json(run_stages(root, settings, catalog=catalog(tmp_path)) / "selection.json")["text"]
+    found = read_json(run_stages(root, settings, SMALL, catalog(tmp_path)) / "selection.json")["text"]
     return catalog(tmp_path, text_after={"filters": [{"name": "prose"}], **found, **changes})
 
 
 def warnings(tmp_path, path, entry, **changes):
     settings = corpus_settings(source="mine", path=str(path), **({"filters": [PROSE]} | changes))
-    return read_json(run_stages(tmp_path, settings, catalog=entry) / "selection.json")["warnings"]
+    return read_json(run_stages(tmp_path, settings, SMALL, entry) / "selection.json")["warnings"]
 
 
 def test_the_catalogues_text_is_recognised(tmp_path):
