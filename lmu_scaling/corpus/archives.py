@@ -7,7 +7,6 @@ copied, end to end, into one file in the folder for downloads. Nothing is ever w
 from __future__ import annotations
 
 import gzip
-import os
 import tarfile
 import zlib
 from collections.abc import Iterator
@@ -109,4 +108,4 @@ def _explained(path: str) -> Iterator[None]:
 
 
 def _again(path: str) -> str:
-    return f"delete {os.path.basename(path)} and run again to download it, or put a complete copy in its place"
+    return f"delete {Path(path).name} and run again to download it, or put a complete copy in its place"

@@ -4,8 +4,8 @@ The paper says only "after additional filtering … approximately 8 billion toke
 the configuration lists filters in order, each with its settings, and the effect of each one is reported.
 
 A module `<name>.py` defines one subclass of `DocumentFilter` (looks at one document at a time), `PieceFilter` (keeps
-pieces of documents) or `CorpusFilter` (compares documents) with the field `name: Literal["<name>"]`. The configuration imports every filter, so modules import
-NumPy and other heavy packages inside their methods only.
+pieces of documents) or `CorpusFilter` (compares documents) with the field `name: Literal["<name>"]`. The configuration
+imports every filter, so modules import NumPy and other heavy packages inside their methods only.
 """
 
 from __future__ import annotations
