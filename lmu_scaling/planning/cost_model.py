@@ -37,7 +37,7 @@ BYTES_PER_TOKEN, BYTES_PER_FOLD, GPT2_VOCAB = 4.4, 0.5, 50257
 # OpenWebText2: 29.3 GB hold about 66.5 GB of text. Other compressed text is assumed to be like it.
 COMPRESSION, COMPRESSED = 2.27, (".zst", ".gz", ".parquet")
 # Bytes of text that one core processes per second, by rule; measured on the smoke preset.
-TEXT_PER_SECOND = {"encode": 8e6, "deduplicate": 100e6, "shard": 400e6, "index": 800e6, "fetch": 20e6}
+TEXT_PER_SECOND = {"survey": 20e6, "encode": 8e6, "deduplicate": 100e6, "shard": 400e6, "index": 800e6, "fetch": 20e6}
 
 
 def flops_per_second(accelerator: Accelerator) -> float:

@@ -27,7 +27,7 @@ rule survey:
     threads: 1
     resources:
         mem_mb=lambda wc, attempt: attempt * 2000,
-        runtime=lambda wc: JOB_RESOURCES.text_minutes("encode", len(PARTS)),
+        runtime=lambda wc: JOB_RESOURCES.text_minutes("survey", len(PARTS)),
     params:
         filters=FILTERS,
         parts=CONFIG.corpus.parts,
