@@ -146,12 +146,13 @@ def _read_txt(member: Member) -> Iterator[Block]:
 
 def _decoded(data: bytearray, fallback: str | None) -> str:
     """Text in UTF-8; with `fallback`, old files without NULs, and in that encoding if they are not UTF-8."""
-    if fallback is None:
-        return data.decode("utf-8-sig")
     try:
-        return data.decode("utf-8-sig").replace("\0", "")
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        return data.decode(fallback).replace("\0", "")
+        if fallback is None:
+            raise
+        text = data.decode(fallback)
+    return text.replace("\0", "") if fallback else text
 
 
 def _read_parquet(member: Member) -> Iterator[Block]:
