@@ -137,7 +137,7 @@ def _keys_at(loc: list[Any], raw: dict[str, Any]) -> list[str]:
 def _contradictions(raw: dict[str, Any]) -> Iterator[str]:
     """Contradictions between values. Works on the raw mapping, so that structural problems do not hide them."""
     yield from _split_problems(_get(raw, "corpus", "split"))
-    yield from _source_problems(_get(raw, "corpus", "source"), _get(raw, "corpus", "path"))
+    yield from _source_problems(*(_get(raw, "corpus", key) for key in ("source", "path", "sample")))
     yield from _filter_problems(_list(raw, "corpus", "filters"))
     yield from _variant_problems(raw)
     yield from _size_problems(raw)
@@ -176,7 +176,7 @@ def _split_problems(split: Any) -> Iterator[str]:
         yield f"corpus.split: the shares sum to {sum(shares):g}, not to 1 (got {split!r})"
 
 
-def _source_problems(source: Any, path: Any) -> Iterator[str]:
+def _source_problems(source: Any, path: Any, sample: Any) -> Iterator[str]:
     catalogue = read(DATASETS)
     known = sorted(catalogue)
     if isinstance(source, str) and source not in known:
@@ -185,8 +185,12 @@ def _source_problems(source: Any, path: Any) -> Iterator[str]:
     kind = _get(catalogue, source, "kind") if isinstance(source, str) else None
     if kind == "package" and path is not None:
         yield f"corpus.path: source {source!r} is an installed package and reads no path; set corpus.source: local"
+    if sample is not None and kind not in (None, "download"):
+        archives = sorted(name for name, entry in catalogue.items() if entry.get("kind") == "download")
+        yield f"corpus.sample: source {source!r} is no archive on a server; only {', '.join(archives)} can be sampled"
     if kind == "local" and path is None:
-        yield f"corpus.path: missing; source {source!r} is a file or folder of yours"
+        obtain = _get(catalogue, source, "obtain")
+        yield f"corpus.path: missing; source {source!r} is a file or folder of yours{f' ({obtain})' if obtain else ''}"
 
 
 def _filter_problems(filters: list[Any]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Union
 from pydantic import Field
 
 from lmu_scaling.corpus.filters import Filter, registered
-from lmu_scaling.fields import Decay, Positive, Section, Seed, Share, SomeShare
+from lmu_scaling.fields import ByteCount, Decay, Positive, Section, Seed, Share, SomeShare
 
 AFFECTS_RESULTS = False
 
@@ -35,6 +35,9 @@ class Corpus(Section):
 
     source: str = Field(description="A name in workflow/catalog/datasets.yaml")
     path: str | None = Field(None, description="A file or folder you already have, instead of the download")
+    sample: ByteCount | None = Field(
+        None, description="Download only this much of an archive, for example 500 MB; null: all of it"
+    )
     parts: int = Field(
         1, gt=0, le=99999, description="Number of jobs the corpus is cut into; does not change the result"
     )

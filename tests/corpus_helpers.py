@@ -11,10 +11,12 @@ from pathlib import Path
 import zstandard
 
 from lmu_scaling.corpus import sources
+from lmu_scaling.corpus.filters import surveyed
 from lmu_scaling.sections import Corpus, Split, Tokens
 from lmu_scaling.tokens import deduplicate as selection
 from lmu_scaling.tokens import encode as parts
 from lmu_scaling.tokens import index, shards
+from lmu_scaling.tokens import survey as surveys
 
 CATALOG = Path(__file__).resolve().parents[1] / "workflow" / "catalog" / "datasets.yaml"
 
@@ -63,7 +65,11 @@ def words(seed: int, count: int = 60) -> str:
 
 
 def fetch(settings: Corpus, catalog: Path, data: Path, out: Path) -> None:
-    sources.fetch(settings.source, settings.path, data, out, catalog)
+    sources.fetch(settings.source, settings.path, settings.sample, data, out, catalog)
+
+
+def survey_part(settings: Corpus, source: Path, part: int, out: Path) -> None:
+    surveys.survey(settings.filters, settings.parts, source, part, out)
 
 
 def encode_part(settings: Corpus, tokens: Tokens, source: Path, part: int, out: Path) -> None:
@@ -88,6 +94,8 @@ def run_stages(root: Path, settings, tokens=None, catalog: Path = CATALOG) -> Pa
     tokens = tokens or token_settings()
     source, folder = root / "corpus" / "source.json", root / "tokens"
     fetch(settings, catalog, root / "data", source)
+    for part in range(settings.parts if surveyed(settings.filters) else 0):
+        survey_part(settings, source, part, folder / "parts")
     for part in range(settings.parts):
         encode_part(settings, tokens, source, part, folder / "parts")
     deduplicate(settings, source, folder / "parts", folder)

@@ -43,7 +43,26 @@ class RetryLimits:
     slowest: float = 1000.0  # over `stall` seconds; at this rate OpenWebText2 would take a year
 
 
-class _MirrorFailed(Exception):
+@dataclass(frozen=True)
+class Extent:
+    """What is wanted of a remote file: `size` bytes from `offset` on; the file has `total` bytes."""
+
+    offset: int
+    size: int
+    total: int
+
+    @property
+    def whole(self) -> bool:
+        return self.size == self.total
+
+    def headers(self, have: int) -> dict[str, str]:
+        """The request's headers if `have` bytes are there already."""
+        if self.whole:
+            return {"Range": f"bytes={have}-"} if have else {}
+        return {"Range": f"bytes={self.offset + have}-{self.offset + self.size - 1}"}
+
+
+class MirrorFailed(Exception):
     """Give this mirror up and try the next one."""
 
 
@@ -55,17 +74,18 @@ def download(mirrors: list[str], target: Path, size: int, sha256: str, limits: R
     """Download `target`, which has `size` bytes and checksum `sha256`; a file that is there and matches is kept."""
     limits = limits or RetryLimits()
     partial = target.with_name(target.name + ".partial")
-    with disk_full_is_explained(target), _locked(partial):
+    with disk_full_is_explained(target), locked(partial):
         if target.is_file() and target.stat().st_size == size and checked_sha256(target) == sha256:
             return target
-        _check_space(target, partial, size)
+        have = partial.stat().st_size if partial.exists() else 0
+        check_space(target.parent, target.name, size - have)
         failures = []
         for url in mirrors:
             try:
                 _deliver(url, partial, size, sha256, limits)
                 os.replace(partial, target)
                 return target
-            except _MirrorFailed as failure:
+            except MirrorFailed as failure:
                 failures.append(f"{url}: {failure}")
         reasons = "\n    ".join(failures)
         raise DownloadError(
@@ -76,20 +96,20 @@ def download(mirrors: list[str], target: Path, size: int, sha256: str, limits: R
 
 
 @contextmanager
-def _locked(partial: Path) -> Iterator[None]:
+def locked(partial: Path) -> Iterator[None]:
     partial.parent.mkdir(parents=True, exist_ok=True)
     with open(partial.with_name(partial.name + ".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def _check_space(target: Path, partial: Path, size: int) -> None:
-    have = partial.stat().st_size if partial.exists() else 0
-    free = shutil.disk_usage(target.parent).free
-    if free < size - have:
+def check_space(folder: Path, name: str, needed: int) -> None:
+    """Raise if `needed` bytes do not fit on the disk."""
+    free = shutil.disk_usage(folder).free
+    if free < needed:
         raise DiskFull(
-            f"{target.name} needs {si(size - have)}B more, {si(free)}B are free",
-            str(target.parent),
+            f"{name} needs {si(needed)}B more, {si(free)}B are free",
+            str(folder),
             "free some space, or set corpus.path to a copy on another disk",
         )
 
@@ -108,48 +128,49 @@ def _verify(partial: Path, sha256: str) -> None:
     found = checked_sha256(partial)
     if found != sha256:
         partial.unlink()
-        raise _MirrorFailed(f"wrong content: sha256 {found} instead of {sha256}")
+        raise MirrorFailed(f"wrong content: sha256 {found} instead of {sha256}")
 
 
 def _deliver(url: str, partial: Path, size: int, sha256: str, limits: RetryLimits) -> None:
     """Get the whole file from one mirror; start over if a partial file from another mirror turns out to be wrong."""
     inherited = partial.exists() and partial.stat().st_size > 0
-    _from_mirror(url, partial, size, limits)
+    whole = Extent(0, size, size)
+    fill(url, partial, whole, limits)
     try:
         _verify(partial, sha256)
-    except _MirrorFailed as failure:
+    except MirrorFailed as failure:
         if not inherited:
             raise
         print(f"{urlsplit(url).hostname}: {failure}; part of it came from another mirror, starting over", flush=True)
-        _from_mirror(url, partial, size, limits)
+        fill(url, partial, whole, limits)
         _verify(partial, sha256)
 
 
-def _from_mirror(url: str, partial: Path, size: int, limits: RetryLimits) -> None:
-    """Fill `partial` up to `size` bytes. An attempt that brought bytes resets the count of failures."""
+def fill(url: str, partial: Path, wanted: Extent, limits: RetryLimits) -> None:
+    """Complete `partial` from one mirror. An attempt that brought bytes resets the count of failures."""
     failed, reached = 0, False
     while True:
         before = partial.stat().st_size if partial.exists() else 0
-        if before > size:
+        if before > wanted.size:
             partial.unlink()
             before = 0
-        if before == size:
+        if before == wanted.size:
             return
         try:
-            _transfer(url, partial, before, size, limits)
+            _transfer(url, partial, before, wanted, limits)
         except (_TryAgain, requests.ConnectionError, requests.Timeout) as error:
             now = partial.stat().st_size if partial.exists() else 0
             reached = reached or now > before or not isinstance(error, requests.ConnectionError)
             failed = 1 if now > before else failed + 1
             allowed = limits.attempts if reached else limits.unreached
             if failed >= allowed:
-                raise _MirrorFailed(f"gave up after {failed} attempts: {_reason(error)}") from error
+                raise MirrorFailed(f"gave up after {failed} attempts: {_reason(error)}") from error
             pause = min(limits.pause * 2 ** (failed - 1), limits.longest_pause)
             print(f"{urlsplit(url).hostname}: {_reason(error)}; trying again in {pause:.0f} s", flush=True)
             time.sleep(pause)
         except (requests.RequestException, urllib3.exceptions.HTTPError, ValueError) as error:
             # some layers raise a bare ValueError for invalid addresses and numbers
-            raise _MirrorFailed(str(error)) from error
+            raise MirrorFailed(str(error)) from error
 
 
 def _reason(error: Exception) -> str:
@@ -159,20 +180,20 @@ def _reason(error: Exception) -> str:
     return re.sub(r"^(<.*?>|\w+\(host=.*?\)): ", "", str(reason))
 
 
-def _transfer(url: str, partial: Path, have: int, size: int, limits: RetryLimits) -> None:
+def _transfer(url: str, partial: Path, have: int, wanted: Extent, limits: RetryLimits) -> None:
     _refuse_unencrypted(url)
-    headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
+    headers = {"Accept-Encoding": "identity"} | wanted.headers(have)
     redirects = {"response": _refuse_redirect}
     with requests.get(url, headers=headers, stream=True, timeout=(30, limits.stall), hooks=redirects) as response:
-        have = _check_response(response, have, size)
+        have = _check_response(response, have, wanted)
         with (
             disk_full_is_explained(partial),
             open(partial, "r+b" if have else "wb") as file,
-            Progress(size, f"downloading {partial.stem}", "B") as bar,
+            Progress(wanted.size, f"downloading {partial.stem}", "B") as bar,
         ):
             file.seek(have)
             bar.update(have)
-            _copy(_fast_enough(_arriving(response), limits), file.write, bar.update, size - have)
+            _copy(_fast_enough(_arriving(response), limits), file.write, bar.update, wanted.size - have)
             file.truncate()
 
 
@@ -186,7 +207,7 @@ def _refuse_unencrypted(url: str) -> None:
     """Allow https, and http to this machine."""
     parts = urlsplit(url)
     if parts.scheme != "https" and not (parts.scheme == "http" and _is_loopback(parts.hostname or "")):
-        raise _MirrorFailed(f"refused: {parts.scheme}://{parts.hostname} is not https")
+        raise MirrorFailed(f"refused: {parts.scheme}://{parts.hostname} is not https")
 
 
 def _is_loopback(host: str) -> bool:
@@ -199,7 +220,7 @@ def _is_loopback(host: str) -> bool:
 def _copy(arriving: Iterator[bytes], write: Callable, advance: Callable, missing: int) -> None:
     for data in arriving:
         if len(data) > missing:
-            raise _MirrorFailed("the server sends more bytes than the file has")
+            raise MirrorFailed("the server sends more bytes than the file has")
         write(data)
         missing -= len(data)
         advance(len(data))
@@ -225,24 +246,39 @@ def _fast_enough(arriving: Iterator[bytes], limits: RetryLimits) -> Iterator[byt
         passed = time.monotonic() - begun
         if passed >= limits.stall:
             if received < limits.slowest * passed:
-                raise _MirrorFailed(f"too slow: {si(received)}B in {passed:.0f} s")
+                raise MirrorFailed(f"too slow: {si(received)}B in {passed:.0f} s")
             begun, received = time.monotonic(), 0
 
 
-def _check_response(response: requests.Response, have: int, size: int) -> int:
-    """Where the body starts, 0 if the server ignores ranges; raises if the response cannot be the file."""
+def _check_response(response: requests.Response, have: int, wanted: Extent) -> int:
+    """How many of the bytes that are there stay, 0 if the server sends the file from its start.
+
+    Raises if the response cannot be what is wanted.
+    """
     status, kind = response.status_code, response.headers.get("Content-Type", "")
     if status == 429 or status >= 500:
         raise _TryAgain(f"HTTP status {status}")
     if status not in (200, 206):
-        raise _MirrorFailed(f"HTTP status {status}")
+        raise MirrorFailed(f"HTTP status {status}")
     if kind.startswith("text/html"):
-        raise _MirrorFailed("an HTML page came instead of the file")
+        raise MirrorFailed("an HTML page came instead of the file")
+    if status == 200 and not wanted.whole:
+        raise MirrorFailed("the server ignores ranges, so it cannot send a part of the file")
     start = have if status == 206 else 0
-    if status == 206 and not response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
-        raise _MirrorFailed(f"wrong range {response.headers.get('Content-Range')!r} in answer to byte {have}")
+    if status == 206:
+        _check_range(response.headers.get("Content-Range", ""), have, wanted)
     length = response.headers.get("Content-Length")
-    if length is not None and (not length.isdigit() or int(length) != size - start):
+    if length is not None and (not length.isdigit() or int(length) != wanted.size - start):
         told = int(length) + start if length.isdigit() else repr(length)
-        raise _MirrorFailed(f"the server's file has {told} bytes instead of {size}")
+        what = "file" if wanted.whole else "answer"
+        raise MirrorFailed(f"the server's {what} has {told} bytes instead of {wanted.size}")
     return start
+
+
+def _check_range(told: str, have: int, wanted: Extent) -> None:
+    first = wanted.offset + have
+    if not told.startswith(f"bytes {first}-"):
+        raise MirrorFailed(f"wrong range {told!r} in answer to byte {first}")
+    total = told.rpartition("/")[2]
+    if not wanted.whole and total not in ("*", str(wanted.total)):
+        raise MirrorFailed(f"the server's file has {total} bytes instead of {wanted.total}")

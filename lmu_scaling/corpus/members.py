@@ -22,6 +22,7 @@ FORMATS = {
     ".jsonl.gz": ("jsonl", "gz"),
     ".parquet": ("parquet", ""),
     ".txt": ("txt", ""),
+    ".txt.gz": ("txt", "gz"),
 }
 
 
@@ -72,11 +73,15 @@ def read_blocks(member: Member) -> Iterator[Block]:
 def _read_jsonl(member: Member) -> Iterator[Block]:
     stream = decompressed(raw_bytes(member.path, member.offset, member.size), member.codec)
     lines = _Lines(member.name)
+    cut = member.options.get("cut", False)
     try:
         for data in stream:
             yield lines.feed(data)
-        yield lines.end()
+        if not cut:
+            yield lines.end()
     except StreamError as error:
+        if cut and error.reason == "truncated":
+            return  # as it must, if only the beginning of a compressed file is there
         # The incomplete last line is lost with the rest of the member.
         yield Block(bad=[Bad(error.reason, f"{member.name}: {error.detail}", member.size - error.good)])
 
@@ -124,18 +129,30 @@ class _Lines:
 
 
 def _read_txt(member: Member) -> Iterator[Block]:
-    block = Block()
-    if member.size > MAX_DOCUMENT_BYTES:
-        block.bad.append(Bad("too_long", member.name, member.size))
-    else:
-        try:
-            data = b"".join(raw_bytes(member.path, member.offset, member.size))
-            block.add(data.decode("utf-8-sig"), None, member.name)
-        except StreamError as error:
-            block.bad.append(Bad(error.reason, f"{member.name}: {error.detail}", member.size))
-        except UnicodeDecodeError:
-            block.bad.append(Bad("utf8", member.name, member.size))
+    """The whole file as one document."""
+    block, data = Block(), bytearray()
+    try:
+        for piece in decompressed(raw_bytes(member.path, member.offset, member.size), member.codec):
+            data += piece
+            if len(data) > MAX_DOCUMENT_BYTES:
+                raise StreamError("too_long", "the rest is not read")
+        block.add(_decoded(data, member.options.get("fallback")), None, member.name)
+    except StreamError as error:
+        block.bad.append(Bad(error.reason, f"{member.name}: {error.detail}", member.size))
+    except UnicodeDecodeError:
+        block.bad.append(Bad("utf8", member.name, member.size))
     yield block
+
+
+def _decoded(data: bytearray, fallback: str | None) -> str:
+    """Text in UTF-8; with `fallback`, old files without NULs, and in that encoding if they are not UTF-8."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        if fallback is None:
+            raise
+        text = data.decode(fallback)
+    return text.replace("\0", "") if fallback else text
 
 
 def _read_parquet(member: Member) -> Iterator[Block]:

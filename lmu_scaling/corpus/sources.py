@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import tarfile
-from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 
+from lmu_scaling.corpus.archives import archive_members, is_archive
 from lmu_scaling.corpus.download import checked_sha256, download
 from lmu_scaling.corpus.members import Member, format_of
+from lmu_scaling.corpus.sample import local_sample, remote_sample
+from lmu_scaling.corpus.series import in_series
 from lmu_scaling.corpus.streams import readable
 from lmu_scaling.errors import CorpusError, DownloadError
 from lmu_scaling.jobs import Folder, Input, Output, job
 from lmu_scaling.paths import DATASETS
 from lmu_scaling.runtime import canonical_json, sha256_bytes, write_json
 
-BLOCK = 512
 # Required keys of an entry of the catalogue, by kind.
 NEEDED: dict[str, dict[str, type]] = {
     "package": {"package": str, "pattern": str, "sha256": str},
@@ -35,40 +35,46 @@ NEEDED: dict[str, dict[str, type]] = {
 
 
 class Request(NamedTuple):
-    """What the configuration asks for: a name in the catalogue, and a path of the user's own."""
+    """What the configuration asks for: a name in the catalogue, a path of the user's own, bytes of a sample."""
 
     source: str
     path: str | None
+    sample: int | None
 
 
 @job
-def fetch(source: str, path: str | None, data: Folder, out: Output, catalog: Input = DATASETS) -> dict[str, Any]:
+def fetch(
+    source: str, path: str | None, sample: int | None, data: Folder, out: Output, catalog: Input = DATASETS
+) -> dict[str, Any]:
     """Download the source, or find it on this machine.
 
     Args:
         source: name in the catalogue
         path: a file or folder of yours, instead of the download; null: none
+        sample: bytes to take of an archive; null: all
         data: folder for downloads
         out: source.json
         catalog: catalogue of sources
     """
     entry = read_catalog(catalog, source)
     kinds = {"package": _package, "download": _download, "local": _local, "huggingface": _huggingface}
-    members, facts = kinds[entry["kind"]](Request(source, path), entry, data / source)
+    members, facts = kinds[entry["kind"]](Request(source, path, sample), entry, data / source)
     if not members:
         raise CorpusError(
             "the source holds no documents",
             facts.get("path", source),
-            "expected .jsonl[.zst|.gz], .parquet or .txt",
+            "expected .jsonl[.zst|.gz], .parquet or .txt[.gz]",
         )
-    listing = [{"name": m.name, "offset": m.offset, "size": m.size} for m in members]
+    # A sample's members may be files of their own; its checksum covers their places in the archive.
+    listing = [{"name": m.name, "offset": 0 if sample else m.offset, "size": m.size} for m in members]
     content = {"source": source, "sha256": facts.get("sha256"), "members": listing}
     described = {
         "source": source,
         "kind": entry["kind"],
         "licence": entry["licence"],
         "citation": entry["citation"],
-        "expected_documents": entry.get("documents"),
+        "expected_documents": None if sample else entry.get("documents"),
+        "expected_text": None if sample else entry.get("text_after"),
         "identity": sha256_bytes(canonical_json(content).encode()),
         "members": [member.as_dict() for member in members],
         **facts,
@@ -112,18 +118,22 @@ def _package(request: Request, entry: dict[str, Any], data: Path) -> tuple[list[
             str(folder),
             "install the pinned version (requirements.lock)",
         )
-    return [member for path in files for member in _members_of(path, path.name, entry)], facts
+    return [member for path in files for member in _members_of(path, path.name, entry, data)], facts
 
 
 def _download(request: Request, entry: dict[str, Any], data: Path) -> tuple[list[Member], dict[str, Any]]:
     if request.path:
         path = Path(request.path)
         _check_own_file(path, entry)
+        if request.sample:
+            return local_sample(path, request.sample, data)
+    elif request.sample:
+        return remote_sample(entry, data / "sample", request.sample)
     else:
         path = data / entry["file"]
         download(entry["mirrors"], path, entry["size"], entry["sha256"])
     facts = {"path": str(path), "size": entry["size"], "sha256": entry["sha256"]}
-    return _members_of(path, path.name, entry), facts
+    return _members_of(path, path.name, entry, data), facts
 
 
 def _check_own_file(path: Path, entry: dict[str, Any]) -> None:
@@ -146,11 +156,13 @@ def _check_own_file(path: Path, entry: dict[str, Any]) -> None:
 def _local(request: Request, entry: dict[str, Any], data: Path) -> tuple[list[Member], dict[str, Any]]:
     with readable(request.path or ""):
         if not request.path or not Path(request.path).exists():
-            raise CorpusError("no such file or folder", str(request.path), "set corpus.path to your text")
+            how = f"; to get it: {entry['obtain']}" if "obtain" in entry else ""
+            raise CorpusError("no such file or folder", str(request.path), f"set corpus.path to your text{how}")
         path = Path(request.path)
         folder = path if path.is_dir() else path.parent
         files = local_files(path)
-        members = [m for p in files for m in _members_of(p, p.relative_to(folder).as_posix(), entry)]
+        members = [m for p in files for m in _members_of(p, p.relative_to(folder).as_posix(), entry, data)]
+        members = in_series(members, entry["series"]) if "series" in entry else members
         return members, _describe(folder, files)
 
 
@@ -166,7 +178,7 @@ def local_files(path: Path) -> list[Path]:
                     str(linked[0]),
                     "replace the link by the folder itself, or remove it",
                 )
-            found += [Path(place, name) for name in names if format_of(name) or name.lower().endswith(".tar")]
+            found += [Path(place, name) for name in names if format_of(name) or is_archive(name)]
     for file in found:
         if not file.is_file():
             raise CorpusError("not a file, or a broken link", str(file), "replace it by a file, or remove it")
@@ -201,54 +213,17 @@ def _describe(folder: Path, files: list[Path]) -> dict[str, Any]:
     return {"path": str(folder), "size": size, "sha256": sha256_bytes("".join(lines).encode())}
 
 
-def _members_of(path: Path, name: str, entry: dict[str, Any]) -> list[Member]:
-    if name.lower().endswith(".tar"):
-        return sorted(_tar_members(path), key=lambda member: member.name)
+def _members_of(path: Path, name: str, entry: dict[str, Any], data: Path) -> list[Member]:
+    if is_archive(name):
+        return archive_members(path, data)
     kind = format_of(name)
     if kind is None:
         raise CorpusError(
-            "not a format that can be read", str(path), "expected .jsonl[.zst|.gz], .parquet, .txt or .tar"
+            "not a format that can be read", str(path), "expected .jsonl[.zst|.gz], .parquet, .txt[.gz] or .tar[.gz]"
         )
     if kind[0] == "parquet":
         return _parquet_members(path, name, entry)
     return [Member(name, kind[0], path.stat().st_size, str(path), codec=kind[1])]
-
-
-def _tar_members(path: Path) -> Iterator[Member]:
-    """Regular files with a known suffix and a safe name, found by seeking from header to header."""
-    try:
-        with tarfile.open(path, "r:", errors="backslashreplace") as tar:
-            for info in _headers(tar):
-                name = PurePosixPath(info.name)
-                kind = format_of(info.name)
-                if not info.isreg() or kind is None or kind[0] == "parquet" or name.is_absolute() or ".." in name.parts:
-                    continue
-                if info.issparse():
-                    raise CorpusError(
-                        "a member of the tar archive is sparse (stored with holes)",
-                        f"{path}, {info.name}",
-                        "pack the archive again without --sparse",
-                    )
-                yield Member(info.name, kind[0], info.size, str(path), info.offset_data, kind[1])
-            complete = tar.offset + BLOCK <= path.stat().st_size
-    except tarfile.TarError as error:
-        raise CorpusError(f"not a complete tar archive: {error}", str(path), _again(path)) from error
-    except (ValueError, OverflowError) as error:
-        raise CorpusError(f"a number in the tar archive is invalid: {error}", str(path), _again(path)) from error
-    if not complete:
-        raise CorpusError("the tar archive is truncated: its end marker is missing", str(path), _again(path))
-
-
-def _headers(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    """The members of an archive; raises on a header that points back, which would be an endless loop."""
-    for info in tar:
-        if info.size < 0 or tar.offset < info.offset_data:
-            raise tarfile.ReadError("the size of a member is negative")
-        yield info
-
-
-def _again(path: Path) -> str:
-    return f"delete {path.name} and run again to download it, or put a complete copy in its place"
 
 
 def _parquet_members(path: Path, name: str, entry: dict[str, Any]) -> list[Member]:

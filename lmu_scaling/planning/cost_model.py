@@ -37,7 +37,7 @@ BYTES_PER_TOKEN, BYTES_PER_FOLD, GPT2_VOCAB = 4.4, 0.5, 50257
 # OpenWebText2: 29.3 GB hold about 66.5 GB of text. Other compressed text is assumed to be like it.
 COMPRESSION, COMPRESSED = 2.27, (".zst", ".gz", ".parquet")
 # Bytes of text that one core processes per second, by rule; measured on the smoke preset.
-TEXT_PER_SECOND = {"encode": 8e6, "deduplicate": 100e6, "shard": 400e6, "index": 800e6, "fetch": 20e6}
+TEXT_PER_SECOND = {"survey": 20e6, "encode": 8e6, "deduplicate": 100e6, "shard": 400e6, "index": 800e6, "fetch": 20e6}
 
 
 def flops_per_second(accelerator: Accelerator) -> float:
@@ -126,7 +126,7 @@ def corpus_size(config: Config, manifest: Path | None = None) -> CorpusSize:
     """
     entry = read(DATASETS)[config.corpus.source]
     if "size" in entry:
-        raw = int(entry["size"])
+        raw = min(int(entry["size"]), config.corpus.sample or int(entry["size"]))
         text = int(raw * _expansion(entry.get("file", "")))
     else:
         found = _file_sizes(config.corpus.path)
@@ -134,7 +134,7 @@ def corpus_size(config: Config, manifest: Path | None = None) -> CorpusSize:
         text = int(sum(size * _expansion(name) for name, size in found))
     tokens = int(text / bytes_per_token(config.tokens.vocab))
     kept = min(tokens, config.corpus.target_tokens or tokens)
-    documents = int(entry.get("documents") or text / 4000)
+    documents = int((None if config.corpus.sample else entry.get("documents")) or text / 4000)
     known = False
     if manifest is not None and manifest.is_file():
         known = True

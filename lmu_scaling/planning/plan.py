@@ -12,6 +12,7 @@ from typing import Any
 
 from lmu_scaling import experiment
 from lmu_scaling.config import load, validate
+from lmu_scaling.corpus.filters import surveyed
 from lmu_scaling.jobs import Output, job
 from lmu_scaling.planning import cost_model
 from lmu_scaling.planning.disk import disk_space, free_bytes, used_bytes
@@ -23,6 +24,7 @@ from lmu_scaling.spec import Run
 # Seconds of one job on one core, measured on the smoke preset; jobs that read the corpus take longer (TEXT_PER_SECOND).
 JOB_SECONDS = {
     "fetch": 2,
+    "survey": 2,
     "encode": 2,
     "deduplicate": 3,
     "shard": 2,
@@ -131,11 +133,14 @@ class Planner:
         corpus, parts = self.corpus, self.config.corpus.parts
         outputs = {
             "fetch": ["corpus/source.json"],
+            "survey": [f"tokens/parts/{part:05d}.survey.manifest.json" for part in range(parts)],
             "encode": [f"tokens/parts/{part:05d}.json" for part in range(parts)],
             "deduplicate": ["tokens/report.csv"],
             "shard": [f"tokens/{part:05d}.json" for part in range(parts)],
             "index": ["tokens/index.json"],
         }
+        if not surveyed(self.config.corpus.filters):
+            del outputs["survey"]
         tokens = {"encode": corpus.tokens, "shard": corpus.kept_tokens}
         memory = {"deduplicate": cost_model.deduplicate_mb(self.config, corpus)}
         rows = []

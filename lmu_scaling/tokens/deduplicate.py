@@ -20,6 +20,7 @@ from lmu_scaling.jobs import Folder, Input, job
 from lmu_scaling.runtime import atomic_write, read_json, write_json
 from lmu_scaling.sections import AnyFilter, Split
 from lmu_scaling.tokens.part_files import SignatureFiles, part_files
+from lmu_scaling.tokens.same_text import differences, text_facts
 from lmu_scaling.tokens.split import SPLITS, split_of, subsample, totals
 from lmu_scaling.tokens.tally import OVERLAP_COLUMNS, check_bad_share, report_rows, write_report
 
@@ -70,11 +71,17 @@ def deduplicate(
     rows = report_rows(counts, dropped)
     write_report(out / "report.csv", rows)
     write_report(out / "overlap.csv", overlaps, OVERLAP_COLUMNS)
+    text = text_facts(signatures)
     selection = {
         "source": {key: described.get(key) for key in ("source", "kind", "identity", "size", "sha256", "licence")},
         "expected_documents": described.get("expected_documents"),
         "read_documents": sum(part["documents"] for part in counts),
-        "warnings": _warnings(described.get("expected_documents"), counts),
+        "text": text,
+        "pieces": _pieces(counts),
+        "warnings": [
+            *_warnings(described.get("expected_documents"), counts),
+            *differences(chain, text, described.get("expected_text")),
+        ],
         **unreadable,
         "unreadable_examples": examples[:20],
         "kept": totals(drops == 0, tokens, sizes),
@@ -93,6 +100,12 @@ def _warnings(expected: int | None, counts: list[dict[str, Any]]) -> list[str]:
     if expected is None or found == expected:
         return []
     return [f"the source holds {found:,} documents, the catalogue says {expected:,}"]
+
+
+def _pieces(counts: list[dict[str, Any]]) -> dict[str, int]:
+    """What became of paragraphs, summed over parts; empty if no filter looks at them."""
+    names = counts[0].get("pieces", {})
+    return {name: sum(part["pieces"][name] for part in counts) for name in names}
 
 
 def _select(

@@ -5,7 +5,7 @@ to a token target). So only token ids are written, which are smaller than the te
 
     {i:05d}.tokens.bin       uint16, every kept document followed by the separator
     {i:05d}.signatures.npz   per document: hash (2 × uint64), tokens (with separator), bytes; what corpus filters need
-    {i:05d}.json             counts (see tally.py)
+    {i:05d}.json             counts (see tally.py); what became of paragraphs, if a filter keeps pieces (see survey.py)
 
 A part is a pure function of the source and the settings; memory holds one batch of a few megabytes.
 """
@@ -22,12 +22,14 @@ import numpy as np
 import xxhash
 
 from lmu_scaling.corpus.documents import Block
-from lmu_scaling.corpus.filters import CorpusFilter, DocumentFilter, Filter, ordered
+from lmu_scaling.corpus.filters import CorpusFilter, DocumentFilter, Filter, ordered, surveyed
 from lmu_scaling.corpus.members import Member, read_blocks, read_members, share
+from lmu_scaling.corpus.repeats import Repeats
 from lmu_scaling.jobs import Folder, Input, job
 from lmu_scaling.runtime import Progress, atomic_write, write_json
 from lmu_scaling.sections import AnyFilter, Tokens
 from lmu_scaling.tokens.part_files import part_files
+from lmu_scaling.tokens.survey import read_repeats
 from lmu_scaling.tokens.tally import Tally
 from lmu_scaling.tokens.tokenizer import Tokenizer
 
@@ -63,7 +65,9 @@ def encode(
     mine = share(read_members(source), part, parts)
     tokenizer = Tokenizer(tokens.vocab, tokens.engine, tokens.encoding)
     tally = Tally(stop_on_bad=on_bad_document == "stop")
-    encoder = _Encoder(ordered(filters), tokenizer, tally)
+    chain = ordered(filters)
+    repeats = read_repeats(out, part, parts) if surveyed(chain) else None
+    encoder = _Encoder(chain, tokenizer, tally, repeats)
     files = part_files(out, part)
     with atomic_write(files["tokens"], "wb") as file:
         for batch in _batches(mine, tally, f"part {part}"):
@@ -71,6 +75,7 @@ def encode(
     with atomic_write(files["signatures"], "wb") as file:
         np.savez(file, allow_pickle=False, **encoder.signatures())
     counts = {"part": part, "members": [m.name for m in mine], "proved_ids": encoder.proved, **tally.counts()}
+    counts["pieces"] = repeats.counts if repeats else {}
     write_json(files["counts"], counts)
     return {key: counts[key] for key in ("documents", "kept_documents", "kept_bytes")}
 
@@ -96,13 +101,15 @@ def _batches(members: list[Member], tally: Tally, label: str) -> Iterator[Block]
 class _Encoder:
     """Filters and encodes batches, and collects the signature of each kept document."""
 
-    def __init__(self, chain: Sequence[Filter], tokenizer: Tokenizer, tally: Tally) -> None:
+    def __init__(
+        self, chain: Sequence[Filter], tokenizer: Tokenizer, tally: Tally, repeats: Repeats | None = None
+    ) -> None:
         filters = [item for item in chain if isinstance(item, DocumentFilter)]
         cut = next((i for i, item in enumerate(filters) if item.needs_tokens), len(filters))
         self.before, self.after = filters[:cut], filters[cut:]
         self.comparing = [item for item in chain if isinstance(item, CorpusFilter)]
         self.signed = [self._signed([])]
-        self.tokenizer, self.tally = tokenizer, tally
+        self.tokenizer, self.tally, self.repeats = tokenizer, tally, repeats
         # Flat buffers: 24 bytes per document instead of three Python objects.
         self.digests, self.lengths, self.sizes = bytearray(), array("I"), array("I")
         self.batches = self.proved = 0
@@ -128,7 +135,8 @@ class _Encoder:
         """What the filters leave of columns (texts, languages, …); `tokens` counts without separators, if known."""
         columns = [*columns, tokens or [0] * len(columns[0])]
         for item in filters:
-            texts, results = columns[0], list(map(item.apply, columns[0], columns[1], columns[-1]))
+            apply = self.repeats.applying(item) if self.repeats and item is surveyed([item]) else item.apply
+            texts, results = columns[0], list(map(apply, columns[0], columns[1], columns[-1]))
             dropped = size = 0
             if any(map(operator.is_not, results, texts)):
                 for text, result in zip(texts, results, strict=True):

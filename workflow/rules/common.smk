@@ -11,6 +11,7 @@ sys.path.insert(0, workflow.basedir)
 from lmu_scaling import experiment
 from lmu_scaling.planning.resources import JobResources, Partition
 from lmu_scaling.config import read, validate
+from lmu_scaling.corpus.filters import surveyed
 from lmu_scaling.errors import UserError
 from lmu_scaling.fingerprint import fingerprint
 from lmu_scaling.jobs import command, find

@@ -23,6 +23,7 @@ rule fetch:
     params:
         source=CONFIG.corpus.source,
         path=CONFIG.corpus.path,
+        sample=CONFIG.corpus.sample,
         data="data",
         entry=catalog_entry(CONFIG.corpus.source),
         files=own_files(CONFIG.corpus.path),

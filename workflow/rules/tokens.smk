@@ -7,12 +7,42 @@ FILTERS = as_json([item.model_dump() for item in CONFIG.corpus.filters])
 SPLIT = as_json(CONFIG.corpus.split.model_dump())
 # Modules of the configured filters: an edit of another filter reruns nothing.
 FILTER_MODULES = [type(item).__module__ for item in CONFIG.corpus.filters]
+# A filter that drops repeated paragraphs needs to know them before the first part is encoded.
+SURVEYS = PARTS if surveyed(CONFIG.corpus.filters) else []
+
+
+rule survey:
+    """Note the paragraphs of one part, so that those which occur again can be dropped."""
+    input:
+        source=f"{CORPUS}/source.json",
+    output:
+        survey=temp(f"{TOKENS}/parts/{{part}}.survey.npz"),
+        manifest=f"{TOKENS}/parts/{{part}}.survey.manifest.json",
+    log:
+        f"{RESULTS}/logs/survey/{{part}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/survey/{{part}}.tsv"
+    conda:
+        f"{ENVS}/data.yaml"
+    threads: 1
+    resources:
+        mem_mb=lambda wc, attempt: attempt * 2000,
+        runtime=lambda wc: JOB_RESOURCES.text_minutes("survey", len(PARTS)),
+    params:
+        filters=FILTERS,
+        parts=CONFIG.corpus.parts,
+        part=lambda wc: int(wc.part),
+        out=lambda wc: f"{TOKENS}/parts",
+        code=code("survey", *FILTER_MODULES),
+    shell:
+        command("survey")
 
 
 rule encode:
     """Read one part of the corpus, apply the filters to each document, encode what is left."""
     input:
         source=f"{CORPUS}/source.json",
+        surveys=expand(f"{TOKENS}/parts/{{part}}.survey.npz", part=SURVEYS),
     output:
         tokens=temp(f"{TOKENS}/parts/{{part}}.tokens.bin"),
         signatures=temp(f"{TOKENS}/parts/{{part}}.signatures.npz"),

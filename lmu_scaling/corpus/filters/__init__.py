@@ -3,18 +3,20 @@
 The paper says only "after additional filtering … approximately 8 billion tokens" (section 5), so the chain is explicit:
 the configuration lists filters in order, each with its settings, and the effect of each one is reported.
 
-A module `<name>.py` defines one subclass of `DocumentFilter` (looks at one document at a time) or of `CorpusFilter`
-(compares documents) with the field `name: Literal["<name>"]`. The configuration imports every filter, so modules import
-NumPy and other heavy packages inside their methods only.
+A module `<name>.py` defines one subclass of `DocumentFilter` (looks at one document at a time), `PieceFilter` (keeps
+pieces of documents) or `CorpusFilter` (compares documents) with the field `name: Literal["<name>"]`. The configuration
+imports every filter, so modules import NumPy and other heavy packages inside their methods only.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+
+from pydantic import Field
 
 from lmu_scaling.errors import ConfigError
 from lmu_scaling.fields import Section
@@ -41,6 +43,30 @@ class DocumentFilter(Filter):
         `language` is what the document's metadata says; `tokens` is 0 unless the filter sets `needs_tokens`.
         """
         raise NotImplementedError
+
+
+class PieceFilter(DocumentFilter):
+    """A filter that keeps pieces of documents, such as paragraphs, each only where it occurs first in the corpus.
+
+    Whether a piece occurred before is found by the job `survey` (see `corpus/repeats.py`).
+    """
+
+    rewrites: ClassVar[bool] = True
+    repeated: Literal["drop", "keep"] = Field("drop", description="What to do with pieces that occurred before")
+
+    def pieces(self, text: str) -> list[str]:
+        """The pieces to keep, in order."""
+        raise NotImplementedError
+
+    def apply(self, text: str, language: str | None, tokens: int) -> str | None:
+        """The document without regard to other documents."""
+        return "\n\n".join(self.pieces(text)) or None
+
+
+def surveyed(chain: Sequence[Filter]) -> PieceFilter | None:
+    """The filter that drops pieces which occurred before, if the chain has one."""
+    found = (item for item in chain if isinstance(item, PieceFilter) and item.repeated == "drop")
+    return next(found, None)
 
 
 class Signatures(Protocol):
@@ -103,6 +129,9 @@ def order_problems(names: list[str]) -> Iterator[tuple[str, str]]:
     for name in kinds:
         if names.count(name) > 1:
             yield f"filter {name} occurs twice", "join the two, so that each is reported"
+    in_pieces = [name for name, kind in kinds.items() if issubclass(kind, PieceFilter)]
+    if len(in_pieces) > 1:
+        yield f"filters {' and '.join(in_pieces)} both keep pieces of documents", "choose one of them"
     for i, name in enumerate(names):
         compares = [other for other in names[:i] if issubclass(kinds[other], CorpusFilter)]
         counts = [other for other in names[:i] if getattr(kinds[other], "needs_tokens", False)]
