@@ -9,7 +9,9 @@ that all models share. `analysis/` is computed by `lmu_scaling.analysis` itself.
 
 from __future__ import annotations
 
+import functools
 import math
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -298,6 +300,8 @@ def write_experiment(root: Path, design: Design = DEFAULT, draws: int = 200) -> 
     complexity(
         Complexity(lengths=[64, 128, 256], d=16, q=20, repeats=1), csv["complexity"], csv["slopes"], device="cpu"
     )
+    for name, text in _largest().items():
+        (folder / name).write_text(text)
     read = {name: csv[name] for name in ("multipliers", "per_token_fits", "slopes", "counts", "table2")}
     read |= {
         "table": csv["runs"],
@@ -310,6 +314,17 @@ def write_experiment(root: Path, design: Design = DEFAULT, draws: int = 200) -> 
     _write_filter_report(root / "tokens" / "report.csv")
     _write_overlap(root / "tokens" / "overlap.csv")
     return root
+
+
+@functools.cache
+def _largest() -> dict[str, str]:
+    """The counts at the paper's largest model, which depend on no design."""
+    from lmu_scaling.analysis.largest import largest
+
+    with tempfile.TemporaryDirectory() as scratch:
+        names = ("table2_largest.csv", "implementations.csv")
+        largest(*(Path(scratch, name) for name in names))
+        return {name: Path(scratch, name).read_text() for name in names}
 
 
 def _config(design: Design) -> dict:

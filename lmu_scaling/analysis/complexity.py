@@ -1,14 +1,18 @@
 """Measured time and peak memory against the sequence length, with fitted slopes (Table 1).
 
 Four layers of the same width: attention with its n x n matrix, attention by torch's fused kernel (which never holds the
-matrix), the parallel LMU, and the recurrent LMU, which reads token by token and keeps only its state. Forward pass, one
-sequence. On the CPU, time is processor time, and every point runs in a forked child process whose peak resident memory
-is read from the kernel; differences below `RESOLUTION` are noise and count as equal.
+matrix), the parallel LMU, and the recurrent LMU, which reads token by token and keeps only its state. One sequence; the
+forward pass (inference), and forward and backward (training), in which the recurrent LMU keeps what every step has
+computed, because back-propagation needs it. Training is measured over the longest three octaves only.
+
+On the CPU, time is processor time, and every point runs in a forked child process whose peak resident memory is read
+from the kernel; differences below `RESOLUTION` are noise and count as equal.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 import os
 import sys
@@ -36,6 +40,13 @@ from lmu_scaling.sections import Complexity
 
 RESOLUTION = 512 * 1024
 SECONDS_PER_POINT = 2.0
+LONGEST = 8  # slopes are over the longest three octaves; shorter sequences measure overhead
+QUANTITIES = {
+    "compute": "seconds",
+    "memory": "bytes",
+    "training_compute": "training_seconds",
+    "training_memory": "training_bytes",
+}
 LAYERS = ("attention", "attention_flash", "lmu_parallel", "lmu_recurrent")
 FUSED = {"attention_flash": {"compute": "n²", "memory": "n"}}  # not in the paper: the known growth of fused kernels
 GROWTH: dict[str, Callable[[Any], Any]] = {
@@ -70,23 +81,28 @@ def complexity(
 
 
 # ---------------------------------------------------------------------------------------------------- the layers
-def make(layer: str, n: int, d: int, q: int, device: torch.device) -> Callable[[], Any]:
-    """A function that runs one forward pass over n tokens."""
+def make(layer: str, n: int, d: int, q: int, device: torch.device, training: bool = False) -> Callable[[], Any]:
+    """A function that runs one forward pass over n tokens; `training`: and back-propagates from all outputs to x."""
     generator = torch.Generator().manual_seed(0)
+    run: Callable[[Tensor], Tensor]
     if layer.startswith("attention"):
         attention = GlobalAttention(resolve("transformer", d, n, 257, heads=1))
         attention.initialise(generator)
         attention.to(device)
-        x_1nd = torch.randn(1, n, d, generator=generator).to(device)
-        return lambda: _materialised(attention, x_1nd) if layer == "attention" else attention(x_1nd)
-    lmu = LMU(resolve("lmu", d, n, 257, q=q, ffn=1))
-    lmu.initialise(generator)
-    lmu.to(device)
-    if layer == "lmu_recurrent":
-        return lambda: _stream(lmu, n, d, device)
-    x_1nd = torch.randn(1, n, d, generator=generator).to(device)
-    lmu.memory.filters(n, torch.float32, device)  # computed once and kept, whatever is read
-    return lambda: lmu(x_1nd)
+        run = functools.partial(_materialised, attention) if layer == "attention" else attention
+    else:
+        lmu = LMU(resolve("lmu", d, n, 257, q=q, ffn=1))
+        lmu.initialise(generator)
+        lmu.to(device)
+        if layer == "lmu_recurrent":
+            if not training:
+                return lambda: _stream(lmu, n, d, device)
+            run = functools.partial(_unrolled, lmu)
+        else:
+            lmu.memory.filters(n, torch.float32, device)  # computed once and kept, whatever is read
+            run = lmu
+    x_1nd = torch.randn(1, n, d, generator=generator).to(device).requires_grad_(training)
+    return (lambda: run(x_1nd).sum().backward()) if training else lambda: run(x_1nd)
 
 
 def _materialised(layer: GlobalAttention, x_1nd: Tensor) -> Tensor:
@@ -107,20 +123,42 @@ def _stream(lmu: LMU, n: int, d: int, device: torch.device) -> Tensor:
     return y_1d
 
 
+def _unrolled(lmu: LMU, x_1nd: Tensor) -> Tensor:
+    """Process token by token, with every output: back-propagation keeps what each step has computed."""
+    state = lmu.initial_state(1, x_1nd.device)
+    outputs = []
+    for x_1d in x_1nd.unbind(1):
+        y_1d, state = lmu.step(x_1d, state)
+        outputs.append(y_1d)
+    return torch.stack(outputs, dim=1)
+
+
 # ------------------------------------------------------------------------------------------------ one measurement
 def _point(layer: str, n: int, settings: Complexity, device: torch.device) -> dict[str, Any]:
-    def job() -> dict[str, Any]:
-        return measure(layer, n, settings.d, settings.q, settings.repeats, device)
+    def job(training: bool) -> dict[str, Any]:
+        def once() -> dict[str, Any]:
+            repeats = 1 if training else settings.repeats
+            return measure(layer, n, settings.d, settings.q, repeats, device, training)
 
-    found = job() if device.type == "cuda" or not hasattr(os, "fork") else in_child(job)
+        return once() if device.type == "cuda" or not hasattr(os, "fork") else in_child(once)
+
+    found = job(training=False)
+    both = job(training=True) if n >= max(settings.lengths) / LONGEST else {"seconds": np.nan, "bytes": np.nan}
+    found |= {"training_seconds": both["seconds"], "training_bytes": both["bytes"]}
     return {"layer": layer, "n": n} | found | {"device": device.type, "d": settings.d, "q": settings.q}
 
 
-@torch.inference_mode()
-def measure(layer: str, n: int, d: int, q: int, repeats: int, device: torch.device) -> dict[str, Any]:
+def measure(
+    layer: str, n: int, d: int, q: int, repeats: int, device: torch.device, training: bool = False
+) -> dict[str, Any]:
     """Fastest of several passes [s], and peak memory above what was in use before the first [bytes]."""
-    make(layer, 16, d, min(q, 16), device)()  # warm-up: libraries load and allocate their own memory
-    run = make(layer, n, d, q, device)
+    with torch.inference_mode(not training):
+        make(layer, 16, d, min(q, 16), device, training)()  # warm-up: libraries load and allocate their own memory
+        run = make(layer, n, d, q, device, training)
+        return _measured(run, repeats, device)
+
+
+def _measured(run: Callable[[], Any], repeats: int, device: torch.device) -> dict[str, Any]:
     if device.type == "cuda":
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
@@ -218,15 +256,15 @@ def fit_slopes(table: pd.DataFrame) -> list[dict[str, Any]]:
     rows, growth = [], load_paper()["table1"] | FUSED
     for layer, group in table.groupby("layer", sort=False):
         group = group.sort_values("n")
-        long = group[group["n"] >= group["n"].max() / 8]
+        long = group[group["n"] >= group["n"].max() / LONGEST]
         group = long if len(long) >= 3 else group
-        for quantity, column in (("compute", "seconds"), ("memory", "bytes")):
-            n, y = group["n"].to_numpy(float), group[column].to_numpy(float)
-            y = np.maximum(y, RESOLUTION) if quantity == "memory" else y
+        for quantity, column in QUANTITIES.items():
+            own = group.dropna(subset=[column])
+            n, y = own["n"].to_numpy(float), own[column].to_numpy(float)
+            y = np.maximum(y, RESOLUTION) if quantity.endswith("memory") else y
+            stated = growth[layer][quantity.removeprefix("training_")]  # Table 1: "during training and inference"
             span = {"n_min": int(n.min()), "n_max": int(n.max())}
-            rows.append(
-                {"layer": layer, "quantity": quantity} | slope(n, y) | _expected(n, growth[layer][quantity]) | span
-            )
+            rows.append({"layer": layer, "quantity": quantity} | slope(n, y) | _expected(n, stated) | span)
     return rows
 
 

@@ -7,6 +7,7 @@ import torch
 
 from lmu_scaling.analysis.counts import counts, measure_layers
 from lmu_scaling.analysis.flops import count_flops, real_fft_flops
+from lmu_scaling.analysis.largest import largest
 from lmu_scaling.models import resolve, variants
 from lmu_scaling.models.network import build
 
@@ -49,6 +50,24 @@ def test_the_largest_model_of_the_paper_has_1004460_flops_in_the_first_row():
     first = measure_layers(network)[1].flops["LMU + Q + K + V"]
     products_beyond = 6 * 3 * 204 * 25 / 1024
     assert first == pytest.approx(1_004_460 + products_beyond, abs=1)
+
+
+def test_the_appendix_at_the_largest_model_of_the_paper(tmp_path):
+    """Golden: L_SS, L_RK (r = 4) and L_FFT by hand at (204, 250, 1024); L_FFT is d(61q + 55) there."""
+    largest(tmp_path / "table2.csv", tmp_path / "implementations.csv")
+    costs = pd.read_csv(tmp_path / "implementations.csv").set_index("implementation")
+    values = costs["flops"].tolist()
+    assert values[:4] == [25_602_000, 1_224_000, 3_122_220, 3_122_220]
+    assert values[4] > 190 * values[5], "the printed reduced order counts d = 204 twice"
+    counted = costs.dropna(subset=["flops_counted"])
+    np.testing.assert_allclose(counted["flops_counted"], counted["flops"], rtol=1e-3)
+    rows = pd.read_csv(tmp_path / "table2.csv")
+    first = rows[rows["operation"] == "LMU + Q + K + V"]
+    assert set(first["variant"]) == {"lmu", "lmu_attention"}
+    assert (first["flops"] == 1_004_460).all()
+    assert (rows["parameters"] == rows["parameters_measured"]).all()
+    known = rows.dropna(subset=["flops"])
+    np.testing.assert_allclose(known["flops_measured"], known["flops"], rtol=1e-3)
 
 
 def test_reduced_order_equals_full_order_and_costs_less(tables):

@@ -1,4 +1,4 @@
-"""Filter `containment`: what validation and test share with training, against sets of words; and the embedded corpus."""
+"""Filter `containment`: what held-out documents share with training: against sets of words, and embedded."""
 
 import csv
 import itertools

@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 
 from lmu_scaling.analysis.complexity import RESOLUTION
 from lmu_scaling.errors import ResultsError
-from lmu_scaling.paper import inputs, render, style
+from lmu_scaling.paper import inputs, load, render, style
 from lmu_scaling.paper.axes import label_free_spot, log_axis
 from lmu_scaling.paper.figures import loss_vs_compute
 from tests.synthetic import FIGURE_SETTINGS, PAPER_SCALE, SMALL_SCALE, Design, write_experiment
@@ -62,7 +62,7 @@ def texts(figure):
 
 
 # Odd cases are drawn narrow only: a wide figure has more room. What does not depend on runs is drawn in few of them.
-WITHOUT_RUNS = {"lmu_implementations", "architecture", "complexity", "filter_report"}
+WITHOUT_RUNS = {"printed_laws", "lmu_implementations", "architecture", "complexity", "filter_report"}
 DRAWN = [
     (name, case, columns)
     for name in FIGURES
@@ -93,6 +93,35 @@ def test_nothing_is_clipped_hidden_or_empty(experiments, name, case, columns):
     assert figure.get_figwidth() == (style.ONE_COLUMN if columns == 1 else style.TWO_COLUMNS)
     assert len(caption) > 80
     assert "nan" not in caption
+
+
+def test_runs_of_a_sensitivity_study_are_not_drawn(experiments, tmp_path):
+    path = experiments["embedded"] / "analysis/runs.csv"
+    plain = load.runs(path, "variant test_loss")
+    frame = pd.read_csv(path)
+    more = pd.concat([frame.assign(setting="main"), frame.head(3).assign(setting="scale 50")])
+    more.to_csv(tmp_path / "runs.csv", index=False)
+    kept = load.runs(tmp_path / "runs.csv", "variant test_loss")
+    assert len(kept) == len(plain)
+    assert set(kept["setting"]) == {"main"}
+
+
+def test_the_printed_laws_are_drawn_over_their_own_range_without_the_experiment(experiments):
+    with style.context():
+        figure, caption = render.draw("printed_laws", experiments["embedded"], style.Look(**FIGURE_SETTINGS))
+    for axes in figure.axes:
+        ends = [(line.get_xdata()[0], line.get_xdata()[-1]) for line in axes.lines]
+        assert ends == [(pytest.approx(55e3), pytest.approx(1e6))] * len(axes.lines)
+    assert [len(axes.lines) for axes in figure.axes] == [4, 5]
+    assert not any("embedded" in text.get_text() for text in texts(figure))
+    assert "LMU 4.871 and 3.953" in caption  # as in docs/claims.md
+
+
+def test_figure_5_has_the_printed_laws_of_both_lmu_models(experiments):
+    with style.context():
+        figure, _ = render.draw("loss_vs_N_10x", experiments["paper"], style.Look(**FIGURE_SETTINGS))
+    shown = {text.get_text() for text in texts(figure)}
+    assert {"paper: LMU", "paper: LMU + att.", "Kaplan: transformer, 10×"} <= shown
 
 
 def test_ticks_of_compute_are_labelled_with_their_own_value():

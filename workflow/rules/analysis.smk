@@ -131,6 +131,36 @@ rule counts:
         command("counts")
 
 
+rule largest:
+    """Table 2 and the appendix's costs at the paper's largest model, whatever was trained."""
+    output:
+        out=f"{ANALYSIS}/table2_largest.csv",
+        implementations=f"{ANALYSIS}/implementations.csv",
+        manifest=f"{ANALYSIS}/largest.manifest.json",
+    log:
+        f"{RESULTS}/logs/largest.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/largest.tsv"
+    conda:
+        f"{ENVS}/train.yaml"
+    threads: 1
+    resources:
+        mem_mb=4000,
+        runtime=10,
+    params:
+        catalog=content(f"{CATALOG}/paper.yaml"),
+        code=code(
+            "largest",
+            *{
+                module
+                for variant in ("lmu", "lmu_attention")
+                for module in architecture(variant).modules
+            },
+        ),
+    shell:
+        command("largest")
+
+
 rule complexity:
     """Time and memory against sequence length, measured (Table 1)."""
     output:

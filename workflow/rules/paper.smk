@@ -85,6 +85,7 @@ rule paper_table:
         name="{name}",
         results=lambda wc: RESULTS,
         look=LOOK,
+        paper=content(f"{CATALOG}/paper.yaml"),
         code=lambda wc: code("paper-table", f"lmu_scaling.paper.tables.{wc.name}"),
     shell:
         command("paper-table")

@@ -98,8 +98,8 @@ def _caption(losses: pd.DataFrame, fits: pd.DataFrame, size: str, look: Look) ->
         f"Loss by position in the window, for the largest size ({size}): {look.label(PANELS[0])} (left) and "
         f"{look.label(PANELS[1])} (right), each beside our own {look.label(BASELINE).lower()}, trained on the same "
         "tokens. Positions are in logarithmic bins; bands are intervals, grey areas the positions that are compared. "
-        "The dotted line is the law of Kaplan et al. (2020, fig. 20) for their smallest model, about 0.5M parameters, on "
-        "another corpus and tokenizer: its shape can be compared, its level cannot. "
+        "The dotted line is the law of Kaplan et al. (2020, fig. 20) for their smallest model, about 0.5M parameters, "
+        "on another corpus and tokenizer: its shape can be compared, its level cannot. "
     )
     for variant in (*PANELS, BASELINE):
         fit = fits[fits["variant"] == variant]

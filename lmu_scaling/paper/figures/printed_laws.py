@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,15 @@ def draw(inputs: dict[str, Path], look: Look) -> tuple[Figure, str]:
         multiple: (kaplan.loss(n, printed["steps"] * multiple), _budget(multiple, printed["tokens"]), dashes)
         for multiple, dashes in BUDGETS.items()
     }
+    look = replace(look, experiment="", corpus="", tokens=None)  # the footer would name an experiment that is not shown
     figure, panels = look.panels(2, 3.0, 5.4, sharey=True)
     first = [(LSTM, *lines[LSTM]), (KAPLAN, *budgets[1.0]), (LMU, *lines[LMU]), (BOTH, *lines[BOTH])]
     second = [*((KAPLAN, *budget) for budget in budgets.values()), (LMU, *lines[LMU]), (BOTH, *lines[BOTH])]
     for axes, chosen, title in ((panels[0], first, "Figure 3"), (panels[1], second, "Figure 5")):
         _panel(axes, n, chosen, look)
         axes.set_title(f"{title}: printed laws", loc="left")
+    if look.wide(figure):
+        panels[1].label_outer()
     return figure, _caption(n, lines, budgets)
 
 
@@ -63,12 +67,12 @@ def _caption(n: Any, lines: dict[str, Any], budgets: dict[float, Any]) -> str:
     values = "; ".join(f"{label} {loss[0]:.3f} and {loss[-1]:.3f}" for loss, label, _ in lines.values())
     below = bool((lines[LMU][0] < budgets[np.inf][0]).all())
     return (
-        "The laws that the paper prints (section 5), over the range of its own models; nothing here was measured by us. "
-        f"Left: its figure 3. Right: its figure 5. Losses at {ends}: {values}. The transformer's law is Kaplan et al. "
+        "The laws that the paper prints (section 5), over the range of its own models; nothing here was measured by "
+        f"us. Left: its figure 3. Right: its figure 5. Losses at {ends}: {values}. The transformer's law is Kaplan's "
         "(2020, eq. 1.6) at the paper's batch; the LSTM's is for ten times the steps. "
         + (
-            "The LMU's law lies below the transformer's for infinitely many tokens at every N, so the printed laws give "
-            "no finite factor of tokens, neither ten nor another."
+            "The LMU's law lies below the transformer's for infinitely many tokens at every N, so the printed laws "
+            "give no finite factor of tokens, neither ten nor another."
             if below
             else "The LMU's law crosses the transformer's for infinitely many tokens."
         )

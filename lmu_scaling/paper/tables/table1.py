@@ -1,4 +1,4 @@
-"""Table 1: growth of memory and compute with sequence length, stated and measured."""
+"""Table 1: growth of memory and compute with sequence length, stated and measured, in inference and in training."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from lmu_scaling.paper.style import LAYERS, SMALL_MEMORY, Look
 from lmu_scaling.paper.tabulate import Math, Table, interval, number
 
 INPUTS = ("analysis/complexity_slopes.csv",)
+PASSES = {"forward": "", "forward + backward": "training_"}
 
 
 def rows(inputs: dict[str, Path], look: Look) -> Table:
@@ -19,17 +20,19 @@ def rows(inputs: dict[str, Path], look: Look) -> Table:
     )
     body = []
     for layer in [name for name in LAYERS if name in set(slopes["layer"])]:
-        cells = [
-            cell for quantity in ("memory", "compute") for cell in _cells(slopes[slopes["layer"] == layer], quantity)
-        ]
-        body.append((LAYERS[layer][0], *cells))
+        own = slopes[slopes["layer"] == layer]
+        for name, prefix in PASSES.items():
+            cells = [cell for quantity in ("memory", "compute") for cell in _cells(own, f"{prefix}{quantity}")]
+            body.append((LAYERS[layer][0], name, *cells))
     return Table(
         f"Memory and computation against sequence length: stated terms, and slopes measured for n = "
         f"{slopes['n_min'].min():,} to {slopes['n_max'].max():,}",
-        ("Layer", "Memory", "expected", "measured", "interval", "Compute", "expected", "measured", "interval"),
+        ("Layer", "Pass", "Memory", "expected", "measured", "interval", "Compute", "expected", "measured", "interval"),
         tuple(body),
-        align="lcrrlcrrl",
-        note="Exponents are slopes of log cost against log n; expected is the slope of the stated term over these n; "
+        align="llcrrlcrrl",
+        note="The paper states its terms for training and inference. Forward is inference, forward + backward is "
+        "training. The O(1) memory of the recurrent LMU does not hold for back-propagation, which needs the "
+        "state of every step. Exponents are slopes of log cost against log n; expected is the slope of the stated term over these n; "
         f"{SMALL_MEMORY}. The terms of attention that is not materialised are not the paper's.",
     )
 
