@@ -25,6 +25,7 @@ include: "workflow/rules/evaluation.smk"
 include: "workflow/rules/analysis.smk"
 include: "workflow/rules/paper.smk"
 include: "workflow/rules/audit.smk"
+include: "workflow/rules/start.smk"
 
 
 rule all:
@@ -35,4 +36,5 @@ rule all:
         TABLES,
         f"{RESULTS}/report.html",
         f"{RESULTS}/analysis/claims.json",
-        f"{RESULTS}/audit/audit.json",
+        rules.audit.output,
+        lost(),

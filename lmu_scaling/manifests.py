@@ -51,7 +51,8 @@ def write_manifest(
 ) -> None:
     """Record a job. `seconds` must come from a monotonic clock, because the system clock may be set back.
 
-    `known`: sha256 of outputs that the job hashed while it wrote them and verified afterwards.
+    `known`: sha256 of inputs that were verified before the job, and of outputs that it hashed while it wrote them and
+    verified afterwards.
     """
     path = Path(path)
     write_sealed(
@@ -68,7 +69,7 @@ def write_manifest(
                 "started": utc(started),
                 "ended": utc(started + seconds),
                 "seconds": round(seconds, 3),
-                "inputs": _digests(inputs, path, {}),
+                "inputs": _digests(inputs, path, known or {}),
                 "outputs": _digests(outputs, path, known or {}),
                 **(facts or {}),
             }
