@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(redact(f"error: {error}"), file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        print("interrupted: run the same command to go on", file=sys.stderr)
         return 130
     except Exception:
         print(redact(traceback.format_exc()), file=sys.stderr)
@@ -58,13 +58,13 @@ def run(entry: Job, words: Sequence[str]) -> None:
 
     record = _record(words)
     main = os.environ.get("RANK", "0") == "0"  # one of several processes speaks for all
-    code = record["code"] or fingerprint(entry.module)
     renewed = record["manifest"] and main and entry.stage != "audit"  # an audit looks at its own earlier outputs
-    if renewed and is_current(Path(record["manifest"]), words, code):
+    if renewed and is_current(Path(record["manifest"]), words, record["code"]):
         print("nothing to do: made before by the same code from the same inputs, and unchanged since", flush=True)
         return
     handler = entry.load()
     arguments, hints = arguments_of(entry, handler, words)
+    code = record["code"] or fingerprint(entry.module)
     if "code" in hints:
         arguments["code"] = code
     named = {kind: _files(arguments, hints, kind) for kind in ("input", "output")}

@@ -13,6 +13,10 @@ SomeShare = Annotated[float, Field(gt=0, le=1)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[int, Field(gt=0)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
+# Upper limits are far above any use; beyond them a typing error would plan centuries, or fill the memory.
+Steps = Annotated[int, Field(gt=0, le=100_000_000)]
+Count = Annotated[int, Field(gt=0, le=1_000_000)]
+Multiple = Annotated[float, Field(gt=0, le=10_000)]
 
 
 class Section(BaseModel):

@@ -86,7 +86,7 @@ def verified(inputs: Sequence[Path]) -> dict[str, str]:
 
 def outputs_of(folder: Path) -> dict[Path, str]:
     """The sha256 of each file that a valid manifest in this folder lists as an output."""
-    found = {}
+    found: dict[Path, str] = {}
     for manifest in sorted(folder.glob(f"*{SUFFIX}")):
         try:
             made = read_sealed(manifest)

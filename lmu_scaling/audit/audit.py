@@ -1,8 +1,8 @@
 """The job `audit`: verify a results folder. Reads only, needs no Snakemake, and works on a copy anywhere.
 
 There are three outcomes. A mismatch fails the audit. If something was not seen (left out, of another environment, made
-by other code), the verdict is "partly checked", with the list; else the results are sound. `audit.json` holds an inventory of all files, so that the next audit also
-covers files without a manifest, such as logs.
+by other code), the verdict is "partly checked", with the list; else the results are sound. `audit.json` holds an
+inventory of all files, so that the next audit also covers files without a manifest, such as logs.
 """
 
 from __future__ import annotations

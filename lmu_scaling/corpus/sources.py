@@ -25,6 +25,7 @@ from lmu_scaling.paths import DATASETS
 from lmu_scaling.runtime import canonical_json, sha256_bytes, write_json
 
 BLOCK = 512
+KNOWN = ".jsonl, .jsonl.zst, .jsonl.gz and .txt"  # in a tar archive
 # Required keys of an entry of the catalogue, by kind.
 NEEDED: dict[str, dict[str, type]] = {
     "package": {"package": str, "pattern": str, "sha256": str},
@@ -59,7 +60,7 @@ def fetch(source: str, path: str | None, data: Folder, out: Output, catalog: Inp
         raise CorpusError(
             "the source holds no documents",
             facts.get("path", source),
-            "expected .jsonl[.zst|.gz], .parquet or .txt",
+            "expected .jsonl[.zst|.gz], .parquet or .txt; other names are ignored, also inside .tar",
         )
     listing = [{"name": m.name, "offset": m.offset, "size": m.size} for m in members]
     content = {"source": source, "sha256": facts.get("sha256"), "members": listing}
@@ -216,12 +217,14 @@ def _members_of(path: Path, name: str, entry: dict[str, Any]) -> list[Member]:
 
 def _tar_members(path: Path) -> Iterator[Member]:
     """Regular files with a known suffix and a safe name, found by seeking from header to header."""
+    ignored = 0
     try:
         with tarfile.open(path, "r:", errors="backslashreplace") as tar:
             for info in _headers(tar):
                 name = PurePosixPath(info.name)
                 kind = format_of(info.name)
                 if not info.isreg() or kind is None or kind[0] == "parquet" or name.is_absolute() or ".." in name.parts:
+                    ignored += not info.isdir()
                     continue
                 if info.issparse():
                     raise CorpusError(
@@ -237,6 +240,8 @@ def _tar_members(path: Path) -> Iterator[Member]:
         raise CorpusError(f"a number in the tar archive is invalid: {error}", str(path), _again(path)) from error
     if not complete:
         raise CorpusError("the tar archive is truncated: its end marker is missing", str(path), _again(path))
+    if ignored:
+        print(f"{path.name}: {ignored:,} members are ignored: links, unsafe names, or suffixes other than {KNOWN}")
 
 
 def _headers(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
@@ -248,7 +253,7 @@ def _headers(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
 
 
 def _again(path: Path) -> str:
-    return f"delete {path.name} and run again to download it, or put a complete copy in its place"
+    return f"put a complete copy of {path.name} in its place; if it was downloaded, move it away and run again"
 
 
 def _parquet_members(path: Path, name: str, entry: dict[str, Any]) -> list[Member]:

@@ -258,7 +258,7 @@ def test_a_contradiction_about_the_corpus_is_found_before_the_download(key: str,
     [
         (b"training: {batch: 2}\ntraining: {steps: 3}\n", "duplicate key 'training'"),
         (b"training: {batch: 2, steps: 3, batch: 4}\n", "duplicate key 'batch'"),
-        (b"caf\xe9: 1\n", "not valid YAML"),
+        (b"caf\xe9: 1\n", "not UTF-8"),
         (b"training: {batch: 2\n", "not valid YAML"),
         (b"? {a: 1}\n: 2\n", "not valid YAML"),
         (b"training: 2020-99-99\n", "not valid YAML"),

@@ -1,13 +1,10 @@
 # Reads and validates the configuration, and gives the other rule files the few names they share.
 
 import shlex
-import sys
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 from snakemake.io import apply_wildcards
-
-sys.path.insert(0, workflow.basedir)
 
 from lmu_scaling import experiment
 from lmu_scaling.planning.resources import JobResources, Partition

@@ -43,3 +43,7 @@ onsuccess:
 
 onerror:
     save_records()
+    print(
+        "Not finished. Run the same command to go on where it stopped.",
+        file=sys.stderr,
+    )
