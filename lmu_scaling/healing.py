@@ -8,6 +8,7 @@ changed in silence, with an old date, is found when a job reads it, or by the au
 from __future__ import annotations
 
 import shutil
+from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,8 @@ from lmu_scaling.runtime import sha256_file
 
 AFFECTS_RESULTS = False
 KEPT = Path(".snakemake/damaged")
+INCOMPLETE = Path(".snakemake/incomplete")
+MARK = '{"external_jobid": null, "damaged": true}'
 
 
 class Damage(NamedTuple):
@@ -61,6 +64,21 @@ def _relative(path: Path) -> str:
     return path.relative_to(here).as_posix() if path.is_relative_to(here) else str(path)
 
 
+def mark(manifests: Iterable[str], found: Sequence[Damage]) -> None:
+    """Tell Snakemake which jobs to repeat: it takes the manifest of a damaged file for an incomplete output.
+
+    A mark of an earlier look is removed when the file has been restored since.
+    """
+    broken = {damage.manifest for damage in found}
+    for manifest in manifests:
+        place = INCOMPLETE / urlsafe_b64encode(manifest.encode()).decode()
+        if manifest in broken:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(MARK, "utf-8")
+        elif place.is_file() and place.read_text("utf-8") == MARK:
+            place.unlink()
+
+
 def keep(found: Sequence[Damage]) -> str:
     """Copy damaged files away before their jobs replace them; return a message for the user."""
     for damage in found:
@@ -68,12 +86,13 @@ def keep(found: Sequence[Damage]) -> str:
             target = KEPT / damage.file
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(damage.file, target)
-    return f"{describe(found)}\nThey are made again; the files as they were found are kept in {KEPT}/."
+    return f"The files as they were found are kept in {KEPT}/."
 
 
 def describe(found: Sequence[Damage]) -> str:
     lines = [f"  {damage.file}: {damage.what}" for damage in found]
-    return "\n".join(["Not as their jobs wrote them:", *lines])
+    last = "They are made again, now or, if this command does not ask for them, by `snakemake --cores all`."
+    return "\n".join(["Not as their jobs wrote them:", *lines, last])
 
 
 def omitted(bundle: str, results: str) -> set[str]:

@@ -11,7 +11,7 @@ import pytest
 
 from lmu_scaling import cli, records
 from lmu_scaling.errors import ResultsError
-from lmu_scaling.healing import damaged, keep, omitted
+from lmu_scaling.healing import damaged, describe, keep, mark, omitted
 from lmu_scaling.manifests import write_sealed
 from lmu_scaling.reuse import is_current, settings, verified
 from lmu_scaling.runtime import canonical_json, read_json
@@ -123,9 +123,27 @@ def test_a_damaged_manifest_is_damage(made: Path) -> None:
 
 def test_damaged_files_are_kept_before_they_are_made_again(made: Path) -> None:
     Path("results/x/spec.json").write_text("my notes")
-    message = keep(damaged([MANIFEST]))
-    assert "results/x/spec.json" in message
+    found = damaged([MANIFEST])
+    assert "results/x/spec.json: " in describe(found)
+    assert ".snakemake/damaged" in keep(found)
     assert Path(".snakemake/damaged/results/x/spec.json").read_text() == "my notes"
+
+
+def test_snakemake_is_told_which_jobs_to_repeat_until_the_file_is_restored(made: Path) -> None:
+    path, place = (
+        Path("results/x/spec.json"),
+        Path(".snakemake/incomplete", urlsafe_b64encode(MANIFEST.encode()).decode()),
+    )
+    whole = path.read_bytes()
+    path.write_text("cut")
+    mark([MANIFEST], damaged([MANIFEST]))
+    assert place.is_file()
+    path.write_bytes(whole)
+    mark([MANIFEST], damaged([MANIFEST]))
+    assert not place.exists()
+    place.write_text('{"external_jobid": null}')  # of Snakemake itself: the job was killed
+    mark([MANIFEST], [])
+    assert place.is_file()
 
 
 def test_files_that_a_bundle_leaves_out_are_not_asked_for(tmp_path: Path) -> None:

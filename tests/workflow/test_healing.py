@@ -19,7 +19,7 @@ RUN = "lmu-2k-x1-s1"
 
 
 def products(directory: Path) -> dict[tuple[str, str], str]:
-    """One file of every kind: (job, role of the output) → path. Another run or figure for each role, where there are."""
+    """One file of every kind, by job and role of the output; another run or figure for each role, where there are."""
     results, figures = directory / "results/smoke", directory / "paper_figures"
     folder = ResultsFolder(results, figures)
     found: dict[tuple[str, str], str] = {}

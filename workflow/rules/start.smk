@@ -3,24 +3,18 @@
 import sys
 
 from lmu_scaling import records
-from lmu_scaling.healing import damaged, describe, keep
+from lmu_scaling.healing import damaged, describe, keep, mark
 from lmu_scaling.planning.disk import check_disk_space
 
 RECORDS = Path(f"{RESULTS}/snakemake.json")
 DAMAGED = []
 
-if workflow.is_main_process and workflow.dag_settings is not None:
-    TARGETS = set(workflow.dag_settings.targets) - {"all"}
+if workflow.is_main_process:
     records.restore(RECORDS)
     DAMAGED = damaged(all_manifests())
-    # a file stands for the job that makes it: its manifest is always an output
-    broken = sorted({damage.manifest for damage in DAMAGED})
-    if DAMAGED and not TARGETS:
-        forced = {*workflow.dag_settings.forcerun, *broken}
-        workflow.dag_settings.forcerun = frozenset(forced)
-    elif DAMAGED:
-        advice = f"Make them again: snakemake --cores all --forcerun {' '.join(broken)}"
-        print(f"{describe(DAMAGED)}\n{advice}", file=sys.stderr)
+    mark(all_manifests(), DAMAGED)
+    if DAMAGED:
+        print(describe(DAMAGED), file=sys.stderr)
 
 
 def save_records():
@@ -28,12 +22,13 @@ def save_records():
 
 
 onstart:
-    if not TARGETS or TARGETS - {"plan", "rehearsal", "audit"}:
+    targets = set(workflow.dag_settings.targets)
+    if not targets or targets - {"plan", "rehearsal", "audit"}:
         try:
             check_disk_space(CONFIG)
         except UserError as error:
             raise WorkflowError(str(error)) from None
-    if DAMAGED and not TARGETS:
+    if DAMAGED:
         print(keep(DAMAGED), file=sys.stderr)
 
 
