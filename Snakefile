@@ -8,9 +8,24 @@
 # Each stage has one word; it names its rules (workflow/rules/<stage>.smk), its package (lmu_scaling/<stage>/) and its
 # results (results/<experiment>/<stage>/).
 
+import sys
+
+from snakemake.exceptions import WorkflowError
 from snakemake.utils import min_version
 
+sys.path.insert(0, workflow.basedir)
+
+from lmu_scaling.config import read
+from lmu_scaling.errors import UserError
+
 min_version("9.19")
+
+try:
+    read(
+        f"{workflow.basedir}/config.yaml"
+    )  # Snakemake would not name the file, and show a traceback
+except UserError as error:
+    raise WorkflowError(str(error)) from None
 
 
 configfile: f"{workflow.basedir}/config.yaml"
@@ -25,6 +40,7 @@ include: "workflow/rules/evaluation.smk"
 include: "workflow/rules/analysis.smk"
 include: "workflow/rules/paper.smk"
 include: "workflow/rules/audit.smk"
+include: "workflow/rules/start.smk"
 
 
 rule all:
@@ -35,4 +51,5 @@ rule all:
         TABLES,
         f"{RESULTS}/report.html",
         f"{RESULTS}/analysis/claims.json",
-        f"{RESULTS}/audit/audit.json",
+        rules.audit.output,
+        lost(),

@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(redact(f"error: {error}"), file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        print("interrupted: run the same command to go on", file=sys.stderr)
         return 130
     except Exception:
         print(redact(traceback.format_exc()), file=sys.stderr)
@@ -52,35 +52,40 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(entry: Job, words: Sequence[str]) -> None:
-    """Parse the flags of a job, call its handler and write its manifest."""
+    """Parse the flags of a job, verify its inputs, call its handler and write its manifest."""
     from lmu_scaling.fingerprint import fingerprint
     from lmu_scaling.manifests import write_manifest
+    from lmu_scaling.reuse import clear, is_current, verified
 
+    record = _record(words)
+    main = os.environ.get("RANK", "0") == "0"  # one of several processes speaks for all
+    renewed = record["manifest"] and main and entry.stage != "audit"  # an audit looks at its own earlier outputs
+    if renewed and is_current(Path(record["manifest"]), words, record["code"]):
+        print("nothing to do: made before by the same code from the same inputs, and unchanged since", flush=True)
+        return
     handler = entry.load()
-    parser = parser_of(entry, handler)
-    given = vars(parser.parse_args(list(words[1:])))
-    record = {key: given.pop(key) for key in RECORD}
-    hints = typing.get_type_hints(handler, include_extras=True)
-    arguments = {name: _converted(parser, name, text, hints[name]) for name, text in given.items()}
+    arguments, hints = arguments_of(entry, handler, words)
     code = record["code"] or fingerprint(entry.module)
     if "code" in hints:
         arguments["code"] = code
+    named = {kind: _files(arguments, hints, kind) for kind in ("input", "output")}
+    read = named["input"] | _others(record, "read", arguments)
+    known = verified([path for paths in read.values() for path in paths]) if main else {}
+    if renewed:
+        clear([path for paths in named["output"].values() for path in paths])
     started, clock = time.time(), time.monotonic()
-    positional = [arguments.pop(parameter.name) for parameter in entry.parameters if parameter.positional]
-    facts = handler(*positional, **arguments)
-    if record["manifest"] is None or os.environ.get("RANK", "0") != "0":  # one of several processes speaks for all
+    positional = [arguments[parameter.name] for parameter in entry.parameters if parameter.positional]
+    flags = {name: value for name, value in arguments.items() if not entry.is_positional(name)}
+    facts = handler(*positional, **flags)
+    if record["manifest"] is None or not main:
         return
     extra = dict(facts) if isinstance(facts, dict) else {}
-    known = extra.pop("sha256_of", {})
-    groups = {
-        role: _files(arguments, hints, role) | _others(record, key, arguments, extra)
-        for role, key in (("input", "read"), ("output", "wrote"))
-    }
+    known |= extra.pop("sha256_of", {})
     write_manifest(
         record["manifest"],
         job=entry.name,
-        inputs=groups["input"],
-        outputs=groups["output"],
+        inputs=named["input"] | _others(record, "read", arguments, extra.pop("read", [])),
+        outputs=named["output"] | _others(record, "wrote", arguments, extra.pop("wrote", [])),
         started=started,
         seconds=time.monotonic() - clock,
         code=code,
@@ -88,6 +93,23 @@ def run(entry: Job, words: Sequence[str]) -> None:
         facts=extra,
         known=known,
     )
+
+
+def _record(words: Sequence[str]) -> dict[str, Any]:
+    """The flags that every job has, read without importing the job."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    _add_record(parser)
+    return vars(parser.parse_known_args(list(words[1:]))[0])
+
+
+def arguments_of(
+    entry: Job, handler: Callable[..., Any], words: Sequence[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A handler's arguments from the words of a command, and the annotations of its parameters."""
+    parser = parser_of(entry, handler)
+    given = {name: text for name, text in vars(parser.parse_args(list(words[1:]))).items() if name not in RECORD}
+    hints = typing.get_type_hints(handler, include_extras=True)
+    return {name: _converted(parser, name, text, hints[name]) for name, text in given.items()}, hints
 
 
 def _overview() -> argparse.ArgumentParser:
@@ -126,17 +148,21 @@ def parser_of(entry: Job, handler: Callable[..., Any]) -> argparse.ArgumentParse
             options |= {"nargs": "?", "const": True, "metavar": "BOOL"}
         elif _is_list_of_text(hints[name]):
             options["nargs"] = "+" if parameter.required else "*"
-        elif _role(hints[name]) == "input" and not parameter.required:
+        elif role(hints[name]) == "input" and not parameter.required:
             options["nargs"] = "?"  # a rule whose optional input is empty leaves the flag without a value
         if parameter.positional:
             parser.add_argument(name, **options)
             continue
         options |= {"required": True} if parameter.required else {"default": default}
         parser.add_argument(parameter.flag, dest=name, **options)
+    _add_record(parser)
+    return parser
+
+
+def _add_record(parser: argparse.ArgumentParser) -> None:
     for key in RECORD:
         many: dict[str, Any] = {"nargs": "*", "default": []} if key in ("read", "wrote") else {"default": None}
         parser.add_argument(f"--{key}", help=argparse.SUPPRESS, **many)
-    return parser
 
 
 def _help(text: str, hint: Any, default: Any) -> str:
@@ -147,11 +173,11 @@ def _help(text: str, hint: Any, default: Any) -> str:
     return "; ".join(part for part in parts if part).replace("%", "%%")
 
 
-def _role(hint: Any) -> str:
+def role(hint: Any) -> str:
     """ "input", "output", "folder", or "" for a setting."""
     if hasattr(hint, "__metadata__"):
         return str(hint.__metadata__[0])
-    return next((role for part in typing.get_args(hint) if (role := _role(part))), "")
+    return next((found for part in typing.get_args(hint) if (found := role(part))), "")
 
 
 def _is_list_of_text(hint: Any) -> bool:
@@ -179,16 +205,16 @@ def _converted(parser: argparse.ArgumentParser, name: str, given: Any, hint: Any
 
 
 # --------------------------------------------------------------------------------------------------------- manifest
-def _files(arguments: dict[str, Any], hints: dict[str, Any], role: str) -> dict[str, list[Path]]:
-    return {name: _paths(value) for name, value in arguments.items() if value and _role(hints[name]) == role}
+def _files(arguments: dict[str, Any], hints: dict[str, Any], kind: str) -> dict[str, list[Path]]:
+    return {name: _paths(value) for name, value in arguments.items() if value and role(hints[name]) == kind}
 
 
 def _others(
-    record: dict[str, Any], key: str, arguments: dict[str, Any], extra: dict[str, Any]
+    record: dict[str, Any], key: str, arguments: dict[str, Any], further: Sequence[Any] = ()
 ) -> dict[str, list[Path]]:
-    """Files in folders, named by the rule or by the job, that no parameter names."""
+    """Files in folders, named by the rule or by the job (`further`), that no parameter names."""
     named = {str(path) for value in arguments.values() for path in _paths(value)} | {str(record["manifest"])}
-    found = [Path(path) for path in [*record[key], *extra.pop(key, [])] if str(path) not in named]
+    found = [Path(path) for path in [*record[key], *further] if str(path) not in named]
     return {key: found} if found else {}
 
 

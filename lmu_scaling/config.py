@@ -22,6 +22,7 @@ from lmu_scaling.sections import Config, Size
 from lmu_scaling.spec import MAIN, PAPER_RECIPE
 
 AFFECTS_RESULTS = False
+DEEPEST = 20  # levels of a configuration; its sections need five
 
 ALTERNATIVE_KEYS = ("recipe", "positions", "embedding_scale", "residual_gain", "learning_rate")
 
@@ -71,13 +72,25 @@ def read(path: str | Path) -> dict[str, Any]:
     """Load a YAML mapping; reject duplicate keys."""
     try:
         found = _Loader(Path(path).read_text("utf-8")).get_single_data()
+        _check_depth(found)
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror}", str(path), "check the path") from error
+    except UnicodeDecodeError as error:
+        what = f"not UTF-8 at byte {error.start}"
+        raise ConfigError(what, str(path), "save the file as UTF-8") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"not valid YAML: {error}", str(path), "correct the file") from error
     if not isinstance(found, dict):
         raise ConfigError("not a mapping of sections", str(path), "correct the file; config.yaml shows the form")
     return found
+
+
+def _check_depth(value: Any, depth: int = 0) -> None:
+    """Raise ValueError for a mapping that contains itself, by an alias, or is nested beyond any use."""
+    if depth > DEEPEST:
+        raise ValueError(f"nested more than {DEEPEST} levels deep, or an alias refers to itself")
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _check_depth(item, depth + 1)
 
 
 def _overlay(base: dict[str, Any], layer: dict[str, Any]) -> dict[str, Any]:
@@ -136,6 +149,7 @@ def _keys_at(loc: list[Any], raw: dict[str, Any]) -> list[str]:
 
 def _contradictions(raw: dict[str, Any]) -> Iterator[str]:
     """Contradictions between values. Works on the raw mapping, so that structural problems do not hide them."""
+    yield from _truths(raw, "")
     yield from _split_problems(_get(raw, "corpus", "split"))
     yield from _source_problems(*(_get(raw, "corpus", key) for key in ("source", "path", "sample")))
     yield from _filter_problems(_list(raw, "corpus", "filters"))
@@ -147,6 +161,15 @@ def _contradictions(raw: dict[str, Any]) -> Iterator[str]:
     yield from _repeated(raw)
     yield from _interval_problems(raw)
     yield from _paper_problems(raw)
+
+
+def _truths(value: Any, path: str) -> Iterator[str]:
+    """No setting is true or false. YAML reads `yes` and `on` as true, which Python would take for the number 1."""
+    if isinstance(value, bool):
+        yield f"{path.lstrip('.')}: true and false are not values of this key (got {value!r})"
+    elif isinstance(value, dict | list):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _truths(item, f"{path}.{key}")
 
 
 def _interval_problems(raw: dict[str, Any]) -> Iterator[str]:

@@ -28,6 +28,10 @@ def _bytes(value: Any) -> Any:
 
 SIZES = {"anyOf": [{"type": "integer", "exclusiveMinimum": 0}, {"type": "string", "pattern": f"^{BYTES.pattern}$"}]}
 ByteCount = Annotated[int, Field(gt=0), BeforeValidator(_bytes), WithJsonSchema(SIZES)]
+# Upper limits are far above any use; beyond them a typing error would plan centuries, or fill the memory.
+Steps = Annotated[int, Field(gt=0, le=100_000_000)]
+Count = Annotated[int, Field(gt=0, le=1_000_000)]
+Multiple = Annotated[float, Field(gt=0, le=10_000)]
 
 
 class Section(BaseModel):

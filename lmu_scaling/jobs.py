@@ -77,6 +77,9 @@ class Job:
     def stage(self) -> str:
         return self.module.split(".")[1]
 
+    def is_positional(self, name: str) -> bool:
+        return any(parameter.positional for parameter in self.parameters if parameter.name == name)
+
     def load(self) -> Callable[..., Any]:
         return getattr(importlib.import_module(self.module), self.function)
 

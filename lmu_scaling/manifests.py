@@ -33,6 +33,8 @@ FORMAT = 3
 SUFFIX = ".manifest.json"
 # Folders of outputs; all other files in the repository are sources.
 PRODUCTS = ("results", "paper_figures")
+# What decides a result; a file in one of these that git does not know counts as an uncommitted change.
+SOURCES = ("Snakefile", "config.yaml", "lmu_scaling", "workflow", "profiles", "envs", "requirements.lock")
 PACKAGES = ("torch", "numpy", "scipy", "pandas", "pyarrow", "tiktoken", "safetensors", "matplotlib", "datasets")
 
 
@@ -51,7 +53,8 @@ def write_manifest(
 ) -> None:
     """Record a job. `seconds` must come from a monotonic clock, because the system clock may be set back.
 
-    `known`: sha256 of outputs that the job hashed while it wrote them and verified afterwards.
+    `known`: sha256 of inputs that were verified before the job, and of outputs that it hashed while it wrote them and
+    verified afterwards.
     """
     path = Path(path)
     write_sealed(
@@ -68,7 +71,7 @@ def write_manifest(
                 "started": utc(started),
                 "ended": utc(started + seconds),
                 "seconds": round(seconds, 3),
-                "inputs": _digests(inputs, path, {}),
+                "inputs": _digests(inputs, path, known or {}),
                 "outputs": _digests(outputs, path, known or {}),
                 **(facts or {}),
             }
@@ -161,11 +164,13 @@ def utc(seconds: float) -> str:
 # ------------------------------------------------------------------------------------------------------ environment
 @functools.cache
 def git_state() -> dict[str, Any]:
-    """Commit, and whether tracked files have uncommitted changes; empty outside a clone."""
+    """Commit, and whether the sources differ from it: edited, or new and not ignored. Empty outside a clone."""
     try:
         run = functools.partial(subprocess.run, cwd=REPOSITORY, capture_output=True, text=True, timeout=10, check=True)
         commit = run(["git", "rev-parse", "HEAD"]).stdout.strip()
-        dirty = bool(run(["git", "status", "--porcelain", "--untracked-files=no"]).stdout.strip())
+        changed = run(["git", "status", "--porcelain", "--untracked-files=normal", "--", *SOURCES]).stdout
+        edited = run(["git", "status", "--porcelain", "--untracked-files=no"]).stdout
+        dirty = bool(changed.strip() or edited.strip())
     except (OSError, subprocess.SubprocessError):
         return {}
     return {"commit": commit, "dirty": dirty}
@@ -185,6 +190,11 @@ def environment() -> dict[str, Any]:
     if driver := _cuda_driver():
         facts["cuda_driver"] = driver
     torch = sys.modules.get("torch")  # imported already, if the job used it
+    if torch is not None:
+        facts["threads"] = torch.get_num_threads()
+    native = sys.modules.get("lmu_scaling.models.native")
+    if native is not None and native.kernels.cache_info().currsize:  # they were asked for; a GPU has its own, in torch
+        facts["cpu_kernels"] = "compiled" if native.kernels() is not None else "torch"
     if torch is not None and torch.cuda.is_available():
         facts["cuda"] = torch.version.cuda
         facts["gpu"] = torch.cuda.get_device_name()

@@ -91,7 +91,7 @@ def write_json(path: str | Path, value: Any) -> None:
 
 def read_json(path: str | Path, *keys: str) -> Any:
     """Read JSON; a missing or damaged file is explained. With `keys`, it is an object that has a value for each."""
-    remedy = "delete the file and run the workflow again"
+    remedy = f"restore it from a copy, or make it again: snakemake --cores all --forcerun {path}"
     try:
         value = json.loads(Path(path).read_text("utf-8"))
     except FileNotFoundError as error:

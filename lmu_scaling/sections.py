@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal, Union
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from lmu_scaling.corpus.filters import Filter, registered
-from lmu_scaling.fields import ByteCount, Decay, Positive, Section, Seed, Share, SomeShare
+from lmu_scaling.fields import ByteCount, Count, Decay, Multiple, Positive, Section, Seed, Share, SomeShare, Steps
 
 AFFECTS_RESULTS = False
 
@@ -82,7 +82,7 @@ class VariantSettings(Section):
 class Models(Section):
     """Which models are trained (paper, section 4)."""
 
-    context: int = Field(ge=2, description="Sequence length n [tokens]; the paper: 1024")
+    context: int = Field(ge=2, le=1_000_000, description="Sequence length n [tokens]; the paper: 1024")
     variants: list[str] = Field(min_length=1, description="Registered model variants")
     sizes: list[Size] = Field(min_length=1, description="Model sizes")
     theta_per_q: float = Field(4.0, gt=0, description="Window theta as a multiple of the order q")
@@ -96,7 +96,7 @@ class Budget(Section):
     """Further token budgets: separate cosine runs, never snapshots of a longer one."""
 
     variants: list[str] = Field(min_length=1, description="Variants trained at these budgets")
-    multiples: list[Annotated[float, Field(gt=0)]] = Field(min_length=1, description="Multiples of `steps`")
+    multiples: list[Multiple] = Field(min_length=1, description="Multiples of `steps`")
     sizes: list[str] | None = Field(None, min_length=1, description="Names of sizes; null: all")
     seeds: list[Seed] | None = Field(None, min_length=1, description="Seeds; null: all of training.seeds")
 
@@ -142,12 +142,12 @@ class Tuning(Section):
     embedding_scale_from: str | None = Field(
         None, description="Size whose embedding scale all other sizes and budgets use; null: searched for in each"
     )
-    trials: Positive = Field(9, description="Sweep runs of a variant, size and budget, the grid included")
-    rate_trials: Positive = Field(5, description="The same where the embedding scale comes from another size")
+    trials: Count = Field(9, description="Sweep runs of a variant, size and budget, the grid included")
+    rate_trials: Count = Field(5, description="The same where the embedding scale comes from another size")
     retune_ratio: Factor = Field(
         5.0, description="Token budgets that differ from the main one by this factor have sweeps of their own"
     )
-    multiple: float = Field(0.25, gt=0, description="Length of a sweep run as a multiple of the run's")
+    multiple: Multiple = Field(0.25, description="Length of a sweep run as a multiple of the run's")
     seed: Seed = Field(0, description="Seed of the sweep runs")
     clip: float | None = Field(1.0, gt=0, description="Gradient norm is clipped to this in recipe `tuned`")
 
@@ -176,16 +176,16 @@ class Training(Section):
         description="paper: one learning rate for all; tuned: learning rate and embedding scale are searched for each "
         "variant on validation",
     )
-    batch: Positive = Field(description="Sequences per optimiser step; the paper: 512")
-    steps: Positive = Field(description="Optimiser steps of the main budget; the paper: 25000")
+    batch: Count = Field(description="Sequences per optimiser step; the paper: 512")
+    steps: Steps = Field(description="Optimiser steps of the main budget; the paper: 25000")
     seeds: list[Seed] = Field(min_length=1, description="One run per seed")
     budgets: list[Budget] = Field([], description="Further token budgets, for the data-efficiency question")
     optimiser: Optimiser = Field(Optimiser(), description="Adam's settings")
     schedule: Schedule = Field(Schedule(), description="Learning-rate schedule")
     tuning: Tuning = Field(Tuning(), description="The sweep of recipe `tuned`")
     alternatives: list[Alternative] = Field([], description="Runs that show what a single setting changes")
-    validations: Positive = Field(10, description="Number of validations during a run")
-    validation_sequences: Positive = Field(64, description="Sequences per validation during a run")
+    validations: Count = Field(10, description="Number of validations during a run")
+    validation_sequences: Count = Field(64, description="Sequences per validation during a run")
 
 
 # ------------------------------------------------------------------------------------------ evaluation and analysis
@@ -193,7 +193,7 @@ class Evaluation(Section):
     """Cross-entropy and per-token loss."""
 
     max_sequences: int | None = Field(None, gt=0, description="Evaluate at most this many sequences a split; null: all")
-    bins_per_octave: Positive = Field(2, description="Logarithmic bins of the per-token loss")
+    bins_per_octave: int = Field(2, gt=0, le=1000, description="Logarithmic bins of the per-token loss")
 
 
 class Complexity(Section):
@@ -204,13 +204,13 @@ class Complexity(Section):
     )
     d: Positive = Field(48, description="Channels of the measured layer")
     q: Positive = Field(60, description="LMU order of the measured layer")
-    repeats: Positive = Field(3, description="Timings per point; the fastest counts")
+    repeats: int = Field(3, gt=0, le=1000, description="Timings per point; the fastest counts")
 
 
 class Analysis(Section):
     """Fits, intervals and verdicts."""
 
-    draws: int = Field(2000, ge=100, description="Bootstrap draws")
+    draws: int = Field(2000, ge=100, le=1_000_000, description="Bootstrap draws")
     confidence: float = Field(0.95, gt=0, lt=1, description="Width of every interval")
     seed: Seed = Field(0, description="Seed of the bootstrap")
     reference: Literal["kaplan_comment", "kaplan_self", "literal"] = Field(
@@ -220,12 +220,30 @@ class Analysis(Section):
 
 
 # ------------------------------------------------------------------------------------------------------ paper, plan
+MARKER = r"^[.,ov^<>12348spP*hH+xXDd|_]$"
+
+
 class Look(Section):
     """How a variant looks in every figure."""
 
-    label: str = Field(description="Name in legends and tables")
+    label: str = Field(min_length=1, max_length=60, description="Name in legends and tables; $…$ is set as mathematics")
     colour: str = Field(pattern=r"^#[0-9a-fA-F]{6}$", description="#rrggbb")
-    marker: str = Field(min_length=1, max_length=1, description="Matplotlib marker")
+    marker: str = Field(pattern=MARKER, description="Matplotlib marker")
+
+    @field_validator("label")
+    @classmethod
+    def _can_be_drawn(cls, label: str) -> str:
+        """As Matplotlib will read it: text on one line, and mathematics between dollars that it can set."""
+        if not label.isprintable() or not label.strip():
+            raise ValueError("a label needs characters that can be printed, on one line")
+        if label.replace(r"\$", "").count("$") > 1:
+            from matplotlib.mathtext import MathTextParser
+
+            try:
+                MathTextParser("path").parse(label)
+            except ValueError as error:
+                raise ValueError(f"Matplotlib cannot set this: {str(error).splitlines()[-1].strip()}") from error
+        return label
 
 
 class Paper(Section):
@@ -255,6 +273,10 @@ class Plan(Section):
     )
 
 
+# Names in results/ that are not experiments.
+RESERVED = ("readme.md", "slurm_logs")
+
+
 class Config(Section):
     """An experiment: all that is computed, nothing about where."""
 
@@ -269,3 +291,10 @@ class Config(Section):
     analysis: Analysis = Field(Analysis(), description="Fits and verdicts")
     paper: Paper = Field(description="Figures and tables")
     plan: Plan = Field(description="Cost estimates")
+
+    @field_validator("experiment")
+    @classmethod
+    def _free_name(cls, name: str) -> str:
+        if name.lower() in RESERVED or name.endswith((".", ".zip", ".json")):
+            raise ValueError("results/ has other files of this name; choose another name")
+        return name

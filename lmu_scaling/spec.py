@@ -151,5 +151,7 @@ class RunSpec:
             )
         except (KeyError, TypeError, ValueError, AttributeError, ModelError) as error:
             raise ResultsError(
-                f"not the spec of a run: {error}", where, "delete it and run the workflow again"
+                f"not the spec of a run: {error}",
+                where,
+                f"restore it from a copy, or make it again: snakemake --cores all --forcerun {where}",
             ) from error

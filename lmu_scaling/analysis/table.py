@@ -79,6 +79,10 @@ def write_csv(path: Path, frame: pd.DataFrame) -> None:
         frame.to_csv(file, index=False)
 
 
+def make_again(path: Path) -> str:
+    return f"make it again: snakemake --cores all --forcerun {path}"
+
+
 def read_frame(path: Path, columns: Iterable[str] = ()) -> pd.DataFrame:
     """Read a CSV or Parquet file of results; `columns` are those that the caller needs."""
     if not path.is_file():
@@ -87,12 +91,12 @@ def read_frame(path: Path, columns: Iterable[str] = ()) -> pd.DataFrame:
     try:
         frame = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path, dtype=text)
     except (ValueError, OSError) as error:
-        raise ResultsError(f"cannot be read: {error}", str(path), "delete it and run the workflow again") from error
+        raise ResultsError(f"cannot be read: {error}", str(path), make_again(path)) from error
     if missing := [name for name in columns if name not in frame.columns]:
         raise ResultsError(
             f"columns are missing: {', '.join(missing)}",
             str(path),
-            "the file was made by another version; delete it and run the workflow again",
+            f"the file was made by another version; {make_again(path)}",
         )
     return frame
 
@@ -185,7 +189,7 @@ def _row(results: Path, run: Run) -> dict[str, Any]:
             raise ResultsError(
                 f"{name} of {run.name} belongs to another spec ({found}, not {spec.hash})",
                 str(folder),
-                "delete the folder and run the workflow again",
+                make_again(folder / name),
             )
     if summary["tokens_digest"] != result["tokens_digest"]:
         raise ResultsError(

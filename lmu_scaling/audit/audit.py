@@ -1,32 +1,46 @@
 """The job `audit`: verify a results folder. Reads only, needs no Snakemake, and works on a copy anywhere.
 
-A mismatch fails the audit; a note does not. `audit.json` holds an inventory of all files, so that the next audit also
-covers files without a manifest, such as logs.
+There are three outcomes. A mismatch fails the audit. If something was not seen (left out, of another environment, made
+by other code), the verdict is "partly checked", with the list; else the results are sound. `audit.json` holds an
+inventory of all files, so that the next audit also covers files without a manifest, such as logs.
 """
 
 from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
 from typing import Any
 
-from lmu_scaling.audit import checksums, consistency, recompute, staleness
+from lmu_scaling.audit import checksums, completeness, consistency, recompute, replay, staleness
 from lmu_scaling.audit.rendering import markdown, summary
-from lmu_scaling.audit.results_folder import OUTSIDE_INVENTORY, Finding, ResultsFolder, default_figures
+from lmu_scaling.audit.results_folder import (
+    FAILED,
+    FIGURES,
+    OUTSIDE_INVENTORY,
+    Finding,
+    ResultsFolder,
+    default_figures,
+)
 from lmu_scaling.errors import AuditError, UserError
 from lmu_scaling.jobs import Folder, Output, job
 from lmu_scaling.manifests import utc, write_sealed
 from lmu_scaling.runtime import atomic_write, canonical_json, sha256_bytes
 
-FORMAT = 2
+FORMAT = 3
+SOUND, PARTLY, MISMATCH = "sound", "partly checked", "mismatch"
 # Name, what holds if the check passes, and the check.
 Check = tuple[str, str, Callable[[ResultsFolder], Iterator[Finding]]]
 
 
-def checks(sample: int) -> list[Check]:
+def checks(sample: int, full: bool, retrain: Collection[str]) -> list[Check]:
     losses = functools.partial(recompute.losses, sample=sample)
+    replays = functools.partial(replay.replays, full=full, retrain=retrain)
+    again = "every evaluation, table, fit, verdict and figure" if full else "every table, fit and verdict"
     return [
+        ("complete", "every part of the experiment is here", completeness.complete),
         ("outputs", "every output has the checksum that its job recorded", checksums.outputs),
         ("inputs", "every figure, table and run was made from the present version of its inputs", checksums.inputs),
         ("inventory", "no file changed since the last audit", checksums.inventory),
@@ -37,6 +51,7 @@ def checks(sample: int) -> list[Check]:
         ("tables", "the table of runs agrees with results and evaluations", consistency.tables),
         ("losses", "a sample of losses, recomputed from weights and tokens, agrees", losses),
         ("laws", "every power law, refitted from the table, agrees", recompute.power_laws),
+        ("replay", f"{again}, made again from its inputs, is the same", replays),
         ("code", "all outputs were made by the present code", staleness.code),
         ("environment", "all outputs were made in one environment", staleness.environments),
     ]
@@ -50,62 +65,91 @@ def audit(
     out_json: Output | None = None,
     out_md: Output | None = None,
     sample: int = 1,
+    full: bool = False,
+    retrain: list[str] = [],  # noqa: B006  (not changed)
 ) -> dict[str, Any]:
-    """Verify a results folder and recompute a sample; fails on any mismatch.
+    """Verify a results folder and make its tables and verdicts again; fails on any mismatch.
 
     Args:
         results: folder results/<experiment>, made here or copied from elsewhere
         figures: folder paper_figures; default: the one beside results/
         out_json: audit.json
         out_md: audit.md
-        sample: number of evaluations to recompute from the weights
+        sample: number of evaluations to recompute from the weights by independent code
+        full: also make every evaluation, figure and the report again from weights and tokens
+        retrain: runs to train again from their specs, which takes as long as it took
     """
     folder = ResultsFolder(results, figures or default_figures(results))
-    record = examine(folder, sample)
+    record = examine(folder, sample, full, retrain)
     if out_json is not None:  # its inventory will cover files without a manifest
         record["uncovered"] = [name for name in record["uncovered"] if name not in record["inventory"]]
     print(summary(record), flush=True)
-    if record["mismatches"]:
+    failed = out_md.with_name(Path(FAILED).name) if out_md is not None else None
+    if record["verdict"] == MISMATCH:
+        if failed is not None:  # the earlier inventory stays: the next audit compares with it
+            _write(failed, markdown(record))
         first = record["mismatches"][0]
         raise AuditError(
             f"{len(record['mismatches'])} mismatch(es), the first: {first['where']}: {first['what']}",
-            str(results),
-            "restore the file from a copy, or delete it and run the workflow again, which makes missing files",
+            str(failed or results),
+            f"restore the file from a copy, or make it again: snakemake --cores all --forcerun {_path(first, results)}",
         )
     if out_md is not None:
-        with atomic_write(out_md) as file:
-            file.write(markdown(record))
+        _write(out_md, markdown(record))
+    if failed is not None:
+        failed.unlink(missing_ok=True)
     if out_json is not None:
         write_sealed(out_json, record)
-    return {"root": record["root"], "files": record["files"], "notes": len(record["notes"])}
+    return {"root": record["root"], "files": record["files"], "verdict": record["verdict"]}
 
 
-def examine(folder: ResultsFolder, sample: int = 1) -> dict[str, Any]:
+def _write(path: Path, text: str) -> None:
+    with atomic_write(path) as file:
+        file.write(text)
+
+
+def _path(finding: dict[str, str], results: Path) -> str:
+    """A file as Snakemake names it."""
+    where = finding["where"]
+    return where if where.startswith(f"{FIGURES}/") else f"results/{results.resolve().name}/{where}"
+
+
+def examine(
+    folder: ResultsFolder, sample: int = 1, full: bool = False, retrain: Collection[str] = ()
+) -> dict[str, Any]:
     """Run all checks; return the outcome as JSON."""
     done, findings = [], []
-    for name, description, check in checks(sample):
+    for name, description, check in checks(sample, full, retrain):
         found = _collect(name, check, folder)
         findings += found
-        failed = sum(finding.level == "mismatch" for finding in found)
-        done.append({"name": name, "description": description, "mismatches": failed, "notes": len(found) - failed})
+        done.append({"name": name, "description": description} | _counts(found))
     findings = list(dict.fromkeys([*folder.problems, *findings]))
     inventory = {name: folder.sha256(name) for name in folder.files if name not in OUTSIDE_INVENTORY}
+    levels = {finding.level for finding in findings}
     return {
         "format": FORMAT,
         "experiment": folder.experiment,
         "time": utc(time.time()),
-        "verdict": "failed" if any(f.level == "mismatch" for f in findings) else "passed",
+        "verdict": MISMATCH if "mismatch" in levels else PARTLY if "unseen" in levels else SOUND,
+        "mode": "full" if full else "default",
         "files": len(inventory),
         "bytes": sum(folder.files[name].stat().st_size for name in inventory),
         "manifests": len(folder.manifests),
         "runs": len(consistency.run_names(folder)),
         "checks": done,
         "mismatches": [_as_json(f) for f in findings if f.level == "mismatch"],
+        "unseen": [_as_json(f) for f in findings if f.level == "unseen"],
         "notes": [_as_json(f) for f in findings if f.level == "note"],
+        "on_trust": completeness.trusted(folder, list(retrain)),
         "uncovered": checksums.uncovered(folder),
         "inventory": inventory,
         "root": sha256_bytes(canonical_json(inventory).encode()),
     }
+
+
+def _counts(found: list[Finding]) -> dict[str, int]:
+    levels = Counter(finding.level for finding in found)
+    return {"mismatches": levels["mismatch"], "unseen": levels["unseen"], "notes": levels["note"]}
 
 
 def _collect(name: str, check: Callable[[ResultsFolder], Iterator[Finding]], folder: ResultsFolder) -> list[Finding]:

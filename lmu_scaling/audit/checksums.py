@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from pathlib import Path
 from typing import Any
 
-from lmu_scaling.audit.results_folder import AUDIT_FILES, BUNDLE, FIGURES, OUTSIDE_INVENTORY, Finding, ResultsFolder
+from lmu_scaling.audit.results_folder import (
+    AUDIT_FILES,
+    BUNDLE,
+    FAILED,
+    FIGURES,
+    OUTSIDE_INVENTORY,
+    RECORD,
+    RECORDS,
+    Finding,
+    ResultsFolder,
+)
 from lmu_scaling.errors import UserError
 from lmu_scaling.manifests import SUFFIX, find, read_sealed
 from lmu_scaling.paths import REPOSITORY
@@ -47,22 +58,47 @@ def _source_file(folder: ResultsFolder, manifest: str, entry: dict[str, Any]) ->
 
 
 def inventory(folder: ResultsFolder) -> Iterator[Finding]:
-    """No file changed since the last audit, whose inventory also covers files without a manifest (logs, timings)."""
+    """No file changed since the last audit, whose inventory also covers files without a manifest (logs, timings).
+
+    A job that ran since may have renewed its files: its manifest is another one, and vouches for its outputs; logs and
+    timings carry the job's name.
+    """
     known: dict[str, str] = folder.record.get("inventory", {})
     if not known:
+        yield Finding("inventory", RECORD, "there is no earlier audit to compare with", "note")
         return
+    renewed = {name for name in folder.manifests if folder.sha256(name) != known.get(name)}
+    vouched = renewed | {
+        name for manifest, entry in _entries(folder, "outputs", renewed) if (name := folder.name_of(entry, manifest))
+    }
+    logged = {trace for manifest in renewed for trace in traces(manifest, folder.manifests[manifest]["job"])}
     for name, sha256 in known.items():
-        if _not_copied(folder, name):
+        if _not_copied(folder, name) or (name in folder.files and folder.sha256(name) == sha256):
             continue
         if name not in folder.files:
             if name not in folder.left_out:
                 yield Finding("inventory", name, f"missing, but in the audit of {folder.record['time']}")
-        elif folder.sha256(name) != sha256:
+        elif name not in vouched and Path(name).with_suffix("").as_posix() not in logged:
             yield Finding("inventory", name, f"changed since the audit of {folder.record['time']}")
+    if renewed:
+        what = f"{len(renewed)} jobs have run since the audit of {folder.record['time']}"
+        yield Finding("inventory", RECORD, what, "note")
     listed = in_manifests(folder)
     for name in folder.files:
         if name not in known and name not in OUTSIDE_INVENTORY and name not in listed:
-            yield Finding("inventory", name, "new since the last audit, and in no manifest", "note")
+            trace = Path(name).with_suffix("").as_posix() in logged or "/live/" in name
+            if not trace:
+                yield Finding("inventory", name, "new since the last audit, and in no manifest", "note")
+
+
+def traces(manifest: str, job: str) -> list[str]:
+    """Log and timing of the job of a manifest, without suffix: `logs/figure/loss_vs_N`, `logs/train/<run>`."""
+    rule, path = job.replace("-", "_"), Path(manifest.removesuffix(SUFFIX))
+    return [
+        f"{kind}/{rule}{key}"
+        for kind in ("logs", "benchmarks")
+        for key in ("", f"/{path.name}", f"/{path.parent.name}")
+    ]
 
 
 def audit_files(folder: ResultsFolder) -> Iterator[Finding]:
@@ -98,7 +134,7 @@ def shards(folder: ResultsFolder) -> dict[str, dict[str, Any]]:
 
 def uncovered(folder: ResultsFolder) -> list[str]:
     """Files without any checksum."""
-    covered = in_manifests(folder) | set(folder.record.get("inventory", {})) | {BUNDLE, *AUDIT_FILES}
+    covered = in_manifests(folder) | set(folder.record.get("inventory", {})) | {BUNDLE, FAILED, RECORDS, *AUDIT_FILES}
     return [name for name in folder.files if name not in covered]
 
 
@@ -111,8 +147,12 @@ def temporary(folder: ResultsFolder) -> set[str]:
     }
 
 
-def _entries(folder: ResultsFolder, group: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _entries(
+    folder: ResultsFolder, group: str, only: Collection[str] | None = None
+) -> Iterator[tuple[str, dict[str, Any]]]:
     for manifest, content in folder.manifests.items():
+        if only is not None and manifest not in only:
+            continue
         for entries in content.get(group, {}).values():
             for entry in entries:
                 yield manifest, entry

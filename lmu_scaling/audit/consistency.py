@@ -28,7 +28,7 @@ def data(folder: ResultsFolder) -> Iterator[Finding]:
     """Token shards have the length and the checksum that tokens/index.json states."""
     manifest = folder.json("tokens/index.json")
     if not manifest:
-        yield Finding("data", "tokens/index.json", "missing: shards were not checked", "note")
+        yield Finding("data", "tokens/index.json", "missing: shards were not checked", "unseen")
         return
     for name, shard in shards(folder).items():
         if name not in folder.files:
@@ -120,7 +120,7 @@ def safetensors_header(path: Path) -> dict[str, Any]:
 def _configured(folder: ResultsFolder) -> Iterator[Finding]:
     """The runs that exist are those of the configuration, with the specs that follow from it."""
     if not folder.config:
-        yield Finding("runs", "config.json", "missing: specs were not compared with the configuration", "note")
+        yield Finding("runs", "config.json", "missing: specs were not compared with the configuration", "unseen")
         return
     try:
         config = validate(folder.config, "config.json")
@@ -207,7 +207,7 @@ def tables(folder: ResultsFolder) -> Iterator[Finding]:
     """Every row of the table of runs agrees with the run's own files."""
     name = "analysis/runs.csv"
     if name not in folder.files:
-        yield Finding("tables", name, "missing: the table of runs was not checked", "note")
+        yield Finding("tables", name, "missing: the table of runs was not checked", "unseen")
         return
     for row in read_csv(folder.files[name]):
         run = row.get("run", "")

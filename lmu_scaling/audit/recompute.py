@@ -28,7 +28,7 @@ def losses(folder: ResultsFolder, sample: int = 1) -> Iterator[Finding]:
     complete = [run for run in runs if weights[run] in folder.files and _has_tokens(folder)]
     if not complete or importlib.util.find_spec("torch") is None:
         reason = "torch is not installed" if complete else "weights or token shards are not in this folder"
-        yield Finding("losses", "evaluation", f"no loss was recomputed: {reason}", "note")
+        yield Finding("losses", "evaluation", f"no loss was recomputed: {reason}", "unseen")
         return
     complete.sort(key=lambda run: (folder.files[weights[run]].stat().st_size, run))
     for run in complete[:sample]:
@@ -84,7 +84,7 @@ def power_laws(folder: ResultsFolder) -> Iterator[Finding]:
     fits = folder.json("analysis/fits.json")
     if not fits or "analysis/runs.csv" not in folder.files:
         yield Finding(
-            "laws", "analysis/fits.json", "no power law was refitted: fits.json or runs.csv is missing", "note"
+            "laws", "analysis/fits.json", "no power law was refitted: fits.json or runs.csv is missing", "unseen"
         )
         return
     rows = [row for row in read_csv(folder.files["analysis/runs.csv"]) if not row.get("excluded")]

@@ -15,7 +15,8 @@ def summary(record: dict[str, Any]) -> str:
         f"{record['manifests']} manifests, {record['runs']} runs"
     ]
     lines += [f"  {_mark(check)} {check['description']}" for check in record["checks"]]
-    for title, found in (("mismatches", record["mismatches"]), ("notes", record["notes"])):
+    titles = (("mismatches", "mismatches"), ("not checked", "unseen"), ("notes", "notes"))
+    for title, found in ((title, record[key]) for title, key in titles):
         if found:
             lines.append(f"{title}:")
             lines += [f"  - {entry['where']}: {entry['what']}" for entry in found[:SHOWN]]
@@ -23,6 +24,9 @@ def summary(record: dict[str, Any]) -> str:
     if record["uncovered"]:
         listed = ", ".join(record["uncovered"][:SHOWN]) + (" …" if len(record["uncovered"]) > SHOWN else "")
         lines.append(f"not covered by any checksum ({len(record['uncovered'])}): {listed}")
+    if record["on_trust"]:
+        lines.append("on trust, because nothing here makes it again:")
+        lines += [f"  - {text}" for text in record["on_trust"]]
     lines.append(f"verdict: {record['verdict']}; fingerprint of all files: {record['root'][:16]}")
     return "\n".join(lines)
 
@@ -30,11 +34,13 @@ def summary(record: dict[str, Any]) -> str:
 def _mark(check: dict[str, Any]) -> str:
     if check["mismatches"]:
         return f"[{check['mismatches']} mismatch{'es' * (check['mismatches'] > 1)}]"
+    if check["unseen"]:
+        return "[not all seen]"
     return "[note]" if check["notes"] else "[ok]"
 
 
 def markdown(record: dict[str, Any]) -> str:
-    rows = [f"| {check['description']} | {check['mismatches']} | {check['notes']} |" for check in record["checks"]]
+    rows = [f"| {c['description']} | {c['mismatches']} | {c['unseen']} | {c['notes']} |" for c in record["checks"]]
     lines = [
         f"# Audit of {record['experiment']}",
         "",
@@ -43,13 +49,21 @@ def markdown(record: dict[str, Any]) -> str:
         "",
         f"Fingerprint of all files: `{record['root']}`",
         "",
-        "| check | mismatches | notes |",
-        "|---|---|---|",
+        "| check | mismatches | not checked | notes |",
+        "|---|---|---|---|",
         *rows,
         "",
         "## Mismatches",
         "",
         *(_list(record["mismatches"])),
+        "",
+        "## Not checked",
+        "",
+        *(_list(record["unseen"])),
+        "",
+        "## On trust",
+        "",
+        *([f"- {text}" for text in record["on_trust"]] or ["Nothing."]),
         "",
         "## Notes",
         "",

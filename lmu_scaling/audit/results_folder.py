@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,10 @@ RECORD = "audit/audit.json"
 BUNDLE = "bundle.json"
 # Written by the audit and covered by its manifest.
 AUDIT_FILES = (RECORD, "audit/audit.md", f"audit/audit{SUFFIX}")
+# The report of an audit that failed; the next one that succeeds removes it.
+FAILED = "audit/failed.md"
+# Snakemake's memory of the experiment (lmu_scaling/records.py), written after the audit. It holds no result.
+RECORDS = "snakemake.json"
 # Logs of jobs that run during or after the audit: no checksum can cover them.
 UNRECORDED = tuple(
     f"{folder}/{rule}.{suffix}"
@@ -26,12 +31,12 @@ UNRECORDED = tuple(
 )
 # A plan may be made again at any time: its manifest covers it, the inventory does not.
 PLAN_FILES = ("planning/plan.json", "planning/plan.md", f"planning/plan{SUFFIX}")
-OUTSIDE_INVENTORY = (*AUDIT_FILES, *PLAN_FILES, *UNRECORDED, BUNDLE)
+OUTSIDE_INVENTORY = (*AUDIT_FILES, FAILED, RECORDS, *PLAN_FILES, *UNRECORDED, BUNDLE)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A result of a check: a `mismatch` fails the audit, a `note` does not."""
+    """A result of a check: a `mismatch` fails the audit, what is `unseen` makes it partial, a `note` does neither."""
 
     check: str
     where: str
@@ -52,13 +57,19 @@ class ResultsFolder:
     def __post_init__(self) -> None:
         if not self.results.is_dir():
             raise AuditError("there is no such folder", str(self.results), "name a folder results/<experiment>")
+        if not any(self.results.rglob(f"*{SUFFIX}")):
+            raise AuditError(
+                "there is nothing to audit: no job has left a manifest in this folder",
+                str(self.results),
+                "name a folder results/<experiment> of a run that has started",
+            )
 
     @functools.cached_property
     def files(self) -> dict[str, Path]:
         """Every file by name. A link out of the folder is reported and not followed."""
-        found = dict(_walk(self.results, ""))
+        found = dict(self._walk(self.results, ""))
         if self.figures is not None and self.figures.is_dir():
-            found |= dict(_walk(self.figures, f"{FIGURES}/"))
+            found |= dict(self._walk(self.figures, f"{FIGURES}/"))
         homes = [folder.resolve() for folder in (self.results, self.figures) if folder is not None]
         for name, path in list(found.items()):
             if not any(path.resolve().is_relative_to(home) for home in homes):
@@ -135,6 +146,17 @@ class ResultsFolder:
                 self.parsed[name] = None
         return self.parsed.get(name)
 
+    def _walk(self, folder: Path, prefix: str) -> Iterator[tuple[str, Path]]:
+        """Files; whatever else there is, and is therefore not read, is reported."""
+        for where, folders, names in os.walk(folder):
+            for name in (*names, *(name for name in folders if Path(where, name).is_symlink())):
+                path = Path(where, name)
+                label = prefix + path.relative_to(folder).as_posix()
+                if path.is_file():
+                    yield label, path
+                else:
+                    self.problems.append(Finding("files", label, f"is {_special(path)}: not read", "unseen"))
+
     def name_of(self, entry: dict[str, Any], manifest: str) -> str | None:
         """Name of the file that a manifest's entry refers to; None if it does not belong to this experiment."""
         path = find(entry, self.files[manifest])
@@ -145,9 +167,9 @@ class ResultsFolder:
         for folder, prefix in ((self.results, ""), (self.figures, f"{FIGURES}/")):
             if folder is not None and path.is_relative_to(absolute(folder)):
                 return prefix + path.relative_to(absolute(folder)).as_posix()
-        return self._moved(entry["path"])
+        return self.moved(entry["path"])
 
-    def _moved(self, path: str) -> str | None:
+    def moved(self, path: str) -> str | None:
         """Name from the path at the time of writing: figures and results may have been moved apart since."""
         parts = Path(path).parts
         if FIGURES in parts:
@@ -157,12 +179,13 @@ class ResultsFolder:
         return None
 
 
-def _walk(folder: Path, prefix: str) -> Iterator[tuple[str, Path]]:
-    for where, _, names in os.walk(folder):
-        for name in names:
-            path = Path(where, name)
-            if path.is_file():
-                yield prefix + path.relative_to(folder).as_posix(), path
+def _special(path: Path) -> str:
+    """What a path is if it is neither a file nor a folder."""
+    if path.is_symlink():
+        return "a link to a folder" if path.is_dir() else "a link to nothing"
+    mode = path.lstat().st_mode
+    kinds = {"a pipe": stat.S_ISFIFO, "a socket": stat.S_ISSOCK}
+    return next((kind for kind, test in kinds.items() if test(mode)), "a device")
 
 
 def default_figures(results: Path) -> Path | None:

@@ -22,6 +22,7 @@ from lmu_scaling.runtime import atomic_write
 BLOCK = 512
 COMPRESSED = (".tar.gz", ".tgz")
 SUFFIXES = (".tar", *COMPRESSED)
+KNOWN = ".jsonl, .jsonl.zst, .jsonl.gz and .txt"  # in an archive
 
 
 def is_archive(name: str) -> bool:
@@ -41,12 +42,16 @@ def archive_members(path: Path, scratch: Path) -> list[Member]:
 def tar_members(file: IO[bytes], size: int, path: str) -> Iterator[Member]:
     """Regular files with a known suffix and a safe name; `file` is the archive, of `size` bytes."""
     with _explained(path), tarfile.open(fileobj=file, mode="r:", errors="backslashreplace") as tar:
+        ignored = 0
         for info in _headers(tar):
             if member := _member(info, path, info.offset_data):
                 yield member
+            else:
+                ignored += not info.isdir()
         complete = tar.offset + BLOCK <= size
     if not complete:
         raise CorpusError("the tar archive is truncated: its end marker is missing", path, _again(path))
+    _tell_ignored(path, ignored)
 
 
 def _unpacked(path: Path, scratch: Path) -> list[Member]:
@@ -54,6 +59,7 @@ def _unpacked(path: Path, scratch: Path) -> list[Member]:
     target = scratch / f"{path.name}.unpacked"
     limit = MAX_RATIO * path.stat().st_size + FREE_OUTPUT
     members: list[Member] = []
+    ignored = 0
     with _explained(str(path)), gzip.open(path, "rb") as stream, atomic_write(target, "wb") as out:
         with tarfile.open(fileobj=stream, mode="r|", errors="backslashreplace") as tar:
             for info in _headers(tar):
@@ -62,9 +68,18 @@ def _unpacked(path: Path, scratch: Path) -> list[Member]:
                 if member := _member(info, str(target), out.tell()):
                     _copy(tar.extractfile(info), out, info.size)
                     members.append(member)
+                else:
+                    ignored += not info.isdir()
         while stream.read(READ):  # the checksum of a compressed stream is at its end
             pass
+    _tell_ignored(str(path), ignored)
     return members
+
+
+def _tell_ignored(path: str, count: int) -> None:
+    if count:
+        name = Path(path).name
+        print(f"{name}: {count:,} members are ignored: links, unsafe names, or suffixes other than {KNOWN}")
 
 
 def _copy(source: IO[bytes] | None, target: IO[bytes], size: int) -> None:
@@ -108,4 +123,4 @@ def _explained(path: str) -> Iterator[None]:
 
 
 def _again(path: str) -> str:
-    return f"delete {Path(path).name} and run again to download it, or put a complete copy in its place"
+    return f"put a complete copy of {Path(path).name} in its place; if it was downloaded, move it away and run again"

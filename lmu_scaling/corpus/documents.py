@@ -19,6 +19,7 @@ MAX_DOCUMENT_BYTES = 64 << 20
 BAD_REASONS = {
     "json": "a line is not JSON",
     "text": "a line has no text",
+    "array": "a line is part of a JSON array; expected one object per line, without brackets and commas around them",
     "utf8": "a line is not UTF-8",
     "surrogate": "text contains half of a surrogate pair",
     "nul": "text contains NUL characters",
@@ -133,8 +134,13 @@ def _diagnose(block: Block, line: bytes, where: str) -> None:
     except UnicodeDecodeError:
         block.bad.append(Bad("utf8", where, len(line)))
     except (json.JSONDecodeError, RecursionError):
-        block.bad.append(Bad("json", where, len(line)))
+        start, end = line.lstrip(b"\xef\xbb\xbf \t")[:1], line.rstrip()[-1:]
+        array = start == b"[" or (start == b"{" and end in b",]") or line.strip() == b"]"
+        block.bad.append(Bad("array" if array else "json", where, len(line)))
     else:
+        if isinstance(record, list):
+            block.bad.append(Bad("array", where, len(line)))
+            return
         if not isinstance(record, dict) or "text" not in record:
             block.bad.append(Bad("text", where, len(line)))
             return

@@ -63,7 +63,7 @@ def fetch(
         raise CorpusError(
             "the source holds no documents",
             facts.get("path", source),
-            "expected .jsonl[.zst|.gz], .parquet or .txt[.gz]",
+            "expected .jsonl[.zst|.gz], .parquet or .txt[.gz]; other names are ignored, also inside .tar",
         )
     # A sample's members may be files of their own; its checksum covers their places in the archive.
     listing = [{"name": m.name, "offset": 0 if sample else m.offset, "size": m.size} for m in members]

@@ -85,12 +85,16 @@ def load_model(spec: ModelSpec, weights: Path, device: torch.device = CPU) -> La
     try:
         model.load_state_dict(load_file(weights))
     except (OSError, SafetensorError) as error:
-        raise ResultsError(f"cannot read the weights: {error}", str(weights), "train the run again") from error
+        raise ResultsError(
+            f"cannot read the weights: {error}",
+            str(weights),
+            f"train the run again: snakemake --cores all --forcerun {weights}",
+        ) from error
     except RuntimeError as error:
         raise ResultsError(
             f"the weights do not belong to this model: {str(error).splitlines()[-1].strip()}",
             str(weights),
-            "delete the run's folder and train it again",
+            f"train the run again: snakemake --cores all --forcerun {weights}",
         ) from error
     return model.to(device).eval()
 

@@ -65,7 +65,13 @@ def deduplicate(
     signatures.add("split", split_index)
     drops, dropped, overlaps = _select(chain, target_tokens, counts, signatures)
     if not np.any(drops == 0):
-        raise CorpusError("no document is left", str(source), "loosen corpus.filters or raise corpus.target_tokens")
+        counted = ", ".join(f"{name} dropped {documents:,}" for name, (documents, _) in dropped.items() if documents)
+        last = [name for name, (documents, _) in dropped.items() if documents][-1:]
+        raise CorpusError(
+            f"no document is left: {counted or 'nothing was dropped'}",
+            str(described.get("path") or described["source"]),
+            "raise corpus.target_tokens" if last == ["subsample"] else f"loosen the filter {last[0] if last else ''}",
+        )
     with atomic_write(out / "drops.npy", "wb") as file:
         np.save(file, drops)
     rows = report_rows(counts, dropped)

@@ -121,7 +121,7 @@ def _stream_sha256(folder: Path, shards: list[dict[str, Any]], split: str) -> st
             raise TokensError(
                 f"a shard is damaged: sha256 {own.hexdigest()} instead of {shard['sha256']}",
                 str(path),
-                "delete it and run the rules of stage tokens again",
+                f"restore it from a copy, or make it again: snakemake --cores all --forcerun {path}",
             )
     return stream.hexdigest()
 

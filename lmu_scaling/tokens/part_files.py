@@ -26,7 +26,7 @@ def damage_is_explained(path: Path) -> Iterator[None]:
         yield
     except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise CorpusError(
-            f"missing or damaged: {error}", str(path), "delete the file if it exists, and run the workflow again"
+            f"missing or damaged: {error}", str(path), f"make it again: snakemake --cores all --forcerun {path}"
         ) from error
 
 

@@ -41,12 +41,12 @@ class TokenStore:
         size = path.stat().st_size if path.is_file() else -1
         if size != shard["tokens"] * dtype.itemsize:
             found = "is missing" if size < 0 else f"has {size} bytes instead of {shard['tokens'] * dtype.itemsize}"
-            raise TokensError(f"a shard {found}", str(path), "run the rules of stage tokens again")
+            raise TokensError(f"a shard {found}", str(path), "make it again: snakemake --cores all --forcerun index")
         if verify and (seen := sha256_file(path)) != shard["sha256"]:
             raise TokensError(
                 f"a shard is damaged: sha256 {seen} instead of {shard['sha256']}",
                 str(path),
-                "delete it and run the rules of stage tokens again",
+                f"restore it from a copy, or make it again: snakemake --cores all --forcerun {path}",
             )
         # A plain array view: slicing np.memmap itself costs as much as copying a window.
         return np.memmap(path, dtype, "r").view(np.ndarray)

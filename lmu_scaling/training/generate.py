@@ -16,11 +16,13 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from lmu_scaling.errors import ResultsError
+from lmu_scaling.errors import ConfigError, ResultsError
 from lmu_scaling.jobs import Folder, job
 from lmu_scaling.models.network import LanguageModel, build
 from lmu_scaling.spec import RunSpec
 from lmu_scaling.tokens.tokenizer import Tokenizer
+
+MOST_TOKENS, HOTTEST, MOST_THREADS = 1_000_000, 100.0, 1024
 
 
 @job
@@ -42,6 +44,7 @@ def generate(
         seed: seed of the sampling
         threads: CPU threads
     """
+    check_options(length, temperature, seed, threads)
     torch.set_num_threads(threads)
     model = load_model(run)
     tokenizer = Tokenizer(model.spec.vocab, "tiktoken", "gpt2")
@@ -63,6 +66,20 @@ def generate(
         print(letters.decode(tokenizer.decode_bytes([token])), end="", flush=True)
     rate = said / (time.perf_counter() - start)
     print(f"\n\n[{said} tokens at {rate:.0f} tokens/s, {model.spec.variant}, d = {model.spec.d}]", file=sys.stderr)
+
+
+def check_options(length: int, temperature: float, seed: int, threads: int) -> None:
+    """Raise ConfigError for a value that torch would refuse, or take without sense."""
+    allowed = {
+        "length": (1 <= length <= MOST_TOKENS, f"a number from 1 to {MOST_TOKENS:,}"),
+        "temperature": (0 <= temperature <= HOTTEST, f"0, or a number up to {HOTTEST:g}"),
+        "seed": (0 <= seed < 2**63, "a number from 0 to 2^63 - 1"),
+        "threads": (1 <= threads <= MOST_THREADS, f"a number from 1 to {MOST_THREADS}"),
+    }
+    given = {"length": length, "temperature": temperature, "seed": seed, "threads": threads}
+    for name, (valid, words) in allowed.items():
+        if not valid:  # also NaN
+            raise ConfigError(f"this {name} is not possible: {given[name]}", f"--{name}", f"give {words}")
 
 
 @torch.no_grad()

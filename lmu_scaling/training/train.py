@@ -86,6 +86,7 @@ def train(
     compute.close()
     flops = run_spec.tokens * count(run_spec.model).flops_training
     facts = {"spec": run_spec.asdict(), "spec_hash": run_spec.hash, "seed": run_spec.training.seed}
+    facts |= {"device": str(compute.device), "precision": compute.precision}
     return facts | {"tokens": run_spec.tokens, "flops": flops}
 
 

@@ -1,15 +1,17 @@
 """Prove that a run killed at random moments ends in the same bytes as an undisturbed one (docs/reliability.md).
 
-    python -m tests.proofs.kill --kills 24    # about 15 minutes on two cores; `make test` has 8 kills
+    python -m tests.proofs.kill --kills 100    # about 45 minutes on two cores; `make test` has 8 kills
 
-The smoke workflow is restarted after each kill. Four kinds: `job` (SIGKILL to one job), `stop` (SIGTERM to a training
-job, as a scheduler sends), `controller` (SIGKILL to Snakemake; its jobs live on), `machine` (SIGKILL to everything).
+The smoke workflow is restarted after each kill. Five kinds: `job` (SIGKILL to one job), `stop` (SIGTERM to a training
+job, as a scheduler sends), `controller` (SIGKILL to Snakemake; its jobs live on), `machine` (SIGKILL to everything),
+`disk` (the disk is full for some seconds; it is a small one of its own, where the machine allows mount namespaces).
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import csv
 import json
 import os
@@ -29,7 +31,8 @@ ROOT = Path(__file__).resolve().parents[2]
 KINDS = ("job", "stop", "controller", "machine")
 # Measured times differ from run to run.
 MEASURED = ("analysis/complexity.csv", "analysis/complexity_slopes.csv")
-NOT_COMPARED = (".manifest.json", ".log", ".tsv", ".jsonl")
+NOT_COMPARED = (".manifest.json", ".log", ".tsv", ".jsonl", "/snakemake.json")
+DISK_MB = 300
 
 
 @dataclass
@@ -40,6 +43,7 @@ class KillStorm:
     kills: int
     seed: int
     max_pause: float = 12.0  # [s] between kills
+    small_disk: bool = False  # `directory` is a disk of its own, which may be filled
     done: collections.Counter[str] = field(default_factory=collections.Counter)
     restarts: int = 0
     queue: list[str] = field(default_factory=list)  # kinds that still have their turn
@@ -78,8 +82,13 @@ class KillStorm:
         if process.poll() is not None:
             return
         if not self.queue:
-            self.queue = rng.sample(KINDS, len(KINDS))
+            kinds = (*KINDS, "disk") if self.small_disk else KINDS
+            self.queue = rng.sample(kinds, len(kinds))
         kind = self.queue.pop()
+        if kind == "disk":
+            self.fill(rng.uniform(2.0, 6.0))
+            self.done[kind] += 1
+            return
         jobs = self.jobs()
         trainings = [job for job in jobs if "train" in job.cmdline()[:6]] if kind == "stop" else jobs
         if kind in ("job", "stop") and not trainings:
@@ -96,6 +105,18 @@ class KillStorm:
                 _signal(victim, signal.SIGKILL)
             process.wait()
         self.done[kind] += 1
+
+    def fill(self, seconds: float) -> None:
+        """Leave no free byte on the disk for some seconds."""
+        filler = self.directory / ".filler"
+        with contextlib.suppress(OSError), open(filler, "wb", buffering=0) as file:
+            while True:
+                file.write(bytes(1 << 16))
+        with contextlib.suppress(OSError), open(filler, "ab", buffering=0) as file:
+            while True:
+                file.write(b"0")
+        time.sleep(seconds)
+        filler.unlink()
 
     def jobs(self) -> list[psutil.Process]:
         """Processes of the package that work in this directory, including those whose Snakemake is dead."""
@@ -182,13 +203,27 @@ def differences(a: Path, b: Path) -> list[str]:
     return sorted(name for name in left.keys() | right.keys() if left.get(name) != right.get(name))
 
 
+NAMESPACE = ["unshare", "--mount", *(["--user", "--map-root-user"] if os.geteuid() else [])]
+
+
+def can_mount() -> bool:
+    """Whether this machine allows file systems that nobody else sees."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [*NAMESPACE, "mount", "-t", "tmpfs", "tmpfs", folder]
+        return shutil.which("unshare") is not None and subprocess.run(command, capture_output=True).returncode == 0
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=24)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--reference", type=Path, help="a finished smoke run; default: make one")
     parser.add_argument("--keep", type=Path, help="work in this folder and keep it")
+    parser.add_argument("--max-pause", type=float, default=12.0, help="seconds between kills, at most")
+    parser.add_argument("--mounted", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if not arguments.mounted and can_mount():
+        os.execvp("unshare", [*NAMESPACE, sys.executable, "-m", "tests.proofs.kill", *sys.argv[1:], "--mounted"])
     home = arguments.keep or Path(tempfile.mkdtemp(prefix="lmu-kill-"))
     reference = arguments.reference
     if reference is None:
@@ -200,17 +235,26 @@ def main() -> None:
     while sum(total.values()) < arguments.kills:
         folder = home / f"storm {rounds}"
         folder.mkdir(parents=True)
-        storm = KillStorm(folder, arguments.kills - sum(total.values()), arguments.seed + rounds)
+        if arguments.mounted:
+            subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m", "tmpfs", str(folder)], check=True)
+        storm = KillStorm(
+            folder,
+            arguments.kills - sum(total.values()),
+            arguments.seed + rounds,
+            arguments.max_pause,
+            small_disk=arguments.mounted,
+        )
         storm.run(home / f"storm-{rounds}.log")
         wrong = differences(reference, folder)
         if wrong:
+            shutil.copytree(folder, home / f"storm-{rounds}-differs", symlinks=True)
             sys.exit(f"{len(wrong)} files differ after {dict(storm.done)}: {', '.join(wrong[:20])}")
         total, rounds = total + storm.done, rounds + 1
         restarts, compared = restarts + storm.restarts, compared + len(products(folder))
     listed = ", ".join(f"{kind} {count}" for kind, count in sorted(total.items()))
     print(f"{sum(total.values())} kills ({listed}) in {rounds} runs, {restarts} restarts: {compared} files identical")
     if arguments.keep is None:
-        shutil.rmtree(home)
+        shutil.rmtree(home, ignore_errors=True)  # of the disks of their own only the mount points
 
 
 if __name__ == "__main__":

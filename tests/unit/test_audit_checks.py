@@ -11,9 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lmu_scaling.audit.audit import audit, examine
+from lmu_scaling.audit.audit import SOUND, audit, examine
 from lmu_scaling.audit.recompute import refit
 from lmu_scaling.audit.results_folder import RECORD, ResultsFolder
+from lmu_scaling.config import load
 from lmu_scaling.errors import AuditError
 from lmu_scaling.manifests import write_manifest, write_sealed
 from lmu_scaling.paths import REPOSITORY
@@ -201,3 +202,56 @@ def test_a_check_that_breaks_off_is_a_mismatch(results: Path) -> None:
     found = {(m["check"], m["where"]): m["what"] for m in look(results)["mismatches"]}
     assert "KeyError" in found["data", "results"]
     assert ("outputs", "analysis/t.csv") in found
+
+
+# ------------------------------------------------------------------------------------------------------- what is seen
+def test_a_folder_without_manifests_is_nothing_to_audit(tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("no results")
+    with pytest.raises(AuditError, match="nothing to audit"):
+        audit(tmp_path)
+
+
+def test_what_cannot_be_read_is_named(results: Path) -> None:
+    import os
+    import socket
+
+    os.mkfifo(results / "pipe")
+    (results / "nowhere").symlink_to(results / "missing")
+    (results / "linked").symlink_to(results / "analysis")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(os.path.relpath(results / "socket"))
+        unseen = {entry["where"]: entry["what"] for entry in look(results)["unseen"]}
+    kinds = {"pipe": "pipe", "nowhere": "link to nothing", "linked": "link to a folder", "socket": "socket"}
+    assert {name: word in unseen.get(name, "") for name, word in kinds.items()} == dict.fromkeys(kinds, True)
+
+
+def test_a_part_of_an_experiment_is_partly_checked(results: Path) -> None:
+    record = look(results)
+    assert record["verdict"] != SOUND
+    write_json(results / "config.json", load(REPOSITORY / "config.yaml").model_dump(mode="json"))
+    job(results / "config.manifest.json", [], [results / "config.json"])
+    unseen = {entry["where"] for entry in look(results)["unseen"]}
+    assert {"evaluate", "claims", "figure", "paper_figures/loss_vs_N"} <= unseen
+
+
+def test_no_earlier_audit_is_said_and_not_called_an_unchanged_inventory(results: Path) -> None:
+    check = next(check for check in look(results)["checks"] if check["name"] == "inventory")
+    assert check["notes"] == 1
+
+
+def test_a_job_that_ran_since_the_audit_may_renew_its_log(results: Path) -> None:
+    """A figure is rebuilt after the audit: its timing and its log are new, and that is no mismatch."""
+    figures = results.parents[1] / "paper_figures"
+    (results / "logs/t").mkdir()
+    log, other = results / "logs/t/f.log", results / "logs/t.log"
+    log.write_text("first\n")
+    record = look(results)
+    write_sealed(results / RECORD, record)
+    log.write_text("second\n")
+    assert found(results) == {"logs/t/f.log"}
+    (figures / "f.svg").write_text("<svg>2</svg>")
+    job(figures / "f.manifest.json", [results / "analysis/t.csv"], [figures / "f.svg"])
+    assert found(results) == set()
+    log.unlink()
+    assert found(results) == {"logs/t/f.log"}
+    assert other.is_file()

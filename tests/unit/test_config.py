@@ -67,6 +67,17 @@ def test_five_different_mistakes_are_all_reported_at_once() -> None:
     assert "models.variants: unknown variant 'transfomer' (did you mean 'transformer'?)" in message
 
 
+def look(**changes: str) -> dict[str, str]:
+    return {"label": "LMU", "colour": "#0b84c6", "marker": "o"} | changes
+
+
+@pytest.mark.parametrize("label", ["LMU", "5 $ and less", r"$\theta = 4\,q$", r"100 % \$", "LMU ä"])
+def test_labels_that_matplotlib_can_draw_are_accepted(label: str) -> None:
+    fine = raw()
+    fine["paper"]["looks"] = {"lmu": look(label=label)}
+    assert validate(fine).paper.looks["lmu"].label == label
+
+
 def refused(path: tuple, value: object) -> ConfigError:
     broken = copy.deepcopy(raw())
     section: Any = broken
@@ -99,6 +110,21 @@ def refused(path: tuple, value: object) -> ConfigError:
         (("analysis", "confidence"), 0.9999, "intervals of 0.9999 need at least 20,000 draws (got 2,000)"),
         (("models", "variants"), 5, "models.variants: input should be a valid list"),
         (("plan", "accelerators", 0, "utilisation"), 0.0, "utilisation: input should be greater than 0"),
+        (("training", "steps"), 10**12, "training.steps: input should be less than or equal to 100000000"),
+        (("training", "batch"), 10**12, "training.batch: input should be less than or equal to 1000000"),
+        (("models", "context"), 10**9, "models.context: input should be less than or equal to 1000000"),
+        (("training", "tuning", "multiple"), 1e9, "training.tuning.multiple: input should be less than or equal to"),
+        (("analysis", "draws"), 10**12, "analysis.draws: input should be less than or equal to 1000000"),
+        (("analysis", "complexity", "repeats"), 10**9, "repeats: input should be less than or equal to 1000"),
+        (("training", "seeds"), [True], "training.seeds.0: true and false are not values of this key"),
+        (("training", "steps"), True, "training.steps: true and false are not values of this key"),
+        (("experiment",), "README.md", "experiment: results/ has other files of this name"),
+        (("experiment",), "slurm_logs", "experiment: results/ has other files of this name"),
+        (("experiment",), "x.crate.zip", "experiment: results/ has other files of this name"),
+        (("paper", "looks"), {"lmu": look(label="$x^$")}, "looks.lmu.label: matplotlib cannot set this"),
+        (("paper", "looks"), {"lmu": look(label="a\nb")}, "looks.lmu.label: a label needs characters"),
+        (("paper", "looks"), {"lmu": look(label=" ")}, "looks.lmu.label: a label needs characters"),
+        (("paper", "looks"), {"lmu": look(marker="ö")}, "looks.lmu.marker: string should match pattern"),
     ],
 )
 def test_a_mistake_is_explained_with_its_path(path: tuple[str | int, ...], value: object, expected: str) -> None:
@@ -264,7 +290,7 @@ def test_a_contradiction_about_the_corpus_is_found_before_the_download(key: str,
     [
         (b"training: {batch: 2}\ntraining: {steps: 3}\n", "duplicate key 'training'"),
         (b"training: {batch: 2, steps: 3, batch: 4}\n", "duplicate key 'batch'"),
-        (b"caf\xe9: 1\n", "not valid YAML"),
+        (b"caf\xe9: 1\n", "not UTF-8"),
         (b"training: {batch: 2\n", "not valid YAML"),
         (b"? {a: 1}\n: 2\n", "not valid YAML"),
         (b"training: 2020-99-99\n", "not valid YAML"),

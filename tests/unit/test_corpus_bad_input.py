@@ -37,7 +37,10 @@ ODD_LINES = {
     "text": b'{"title": "no text here"}',
     "text: null": b'{"text": null}',
     "text: a number in a list": b'{"text": ["a", 1]}',
-    "text: not an object": b"[1, 2]",
+    "array": b"[1, 2]",
+    "array: its first line": b'[{"text": "a"},',
+    "array: a line with its comma": b'{"text": "a"},',
+    "array: its end": b"]",
     "text: a number without end": b'{"text": ' + b"1" * 5000 + b"}",
     "utf8": b'{"text": "caf\xe9 au lait"}',
     "utf8: encoded surrogate": b'{"text": "a\xed\xa0\x80b"}',
@@ -78,6 +81,14 @@ def test_an_odd_line_is_skipped_and_counted_by_reason(tmp_path, case):
     assert counts["bad"] == {case.split(":")[0]: 1}
     assert counts["kept_documents"] == len(GOOD)
     assert "record 21" in counts["bad_examples"][0]
+
+
+def test_a_json_array_is_called_that(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps([{"text": text} for text in GOOD], indent=0))
+    with pytest.raises(CorpusError) as caught:
+        run_stages(tmp_path, corpus_settings(path=str(path)))
+    assert "JSON array" in str(caught.value)
 
 
 @pytest.mark.parametrize("case", ODD_LINES)

@@ -135,11 +135,12 @@ def test_the_token_ratio_sees_the_same_counts_wherever_it_stands_in_the_chain(co
 
 def test_a_chain_that_drops_everything_is_explained(corpus, tmp_path):
     path, _ = corpus
-    with pytest.raises(CorpusError, match="no document is left"):
+    with pytest.raises(CorpusError, match=r"no document is left: length dropped \d+") as caught:
         run_stages(
             tmp_path,
             corpus_settings(path=str(path), filters=[item("length", min_characters=10**6, max_characters=None)]),
         )
+    assert caught.value.remedy == "loosen the filter length"
 
 
 def test_a_filter_that_occurs_twice_is_refused():

@@ -299,3 +299,21 @@ def test_a_package_whose_texts_have_changed_is_refused(tmp_path):
         fetch(corpus_settings(source="mine"), catalog, tmp_path / "data", tmp_path / "source.json")
     assert entry["sha256"] in error.value.what
     assert not (tmp_path / "source.json").exists()
+
+
+def test_members_of_an_archive_that_are_ignored_are_counted(tmp_path, capsys):
+    content = json_lines([words(i) for i in range(40)])
+    write_tar(tmp_path / "mine.tar", {"1.jsonl": content, "2.csv": b"a,b", "../3.jsonl": content, "README": b"x"})
+    settings = corpus_settings(path=str(tmp_path / "mine.tar"))
+    fetch(settings, CATALOG, tmp_path / "data", tmp_path / "source.json")
+    assert [member.name for member in read_members(tmp_path / "source.json")] == ["1.jsonl"]
+    assert "mine.tar: 3 members are ignored" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("keep", [700, 1024])
+def test_nobody_is_told_to_delete_a_file_of_theirs(tmp_path, keep):
+    path = write_tar(tmp_path / "mine.tar", {"1.jsonl": json_lines([words(i) for i in range(40)])})
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(CorpusError) as caught:
+        fetch(corpus_settings(path=str(path)), CATALOG, tmp_path / "data", tmp_path / "source.json")
+    assert "delete" not in caught.value.remedy

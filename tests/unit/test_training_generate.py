@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lmu_scaling.errors import ResultsError
+from lmu_scaling.errors import ConfigError, ResultsError
 from lmu_scaling.models import variants
 from lmu_scaling.models.network import build
 from lmu_scaling.runtime import write_json
@@ -46,3 +46,17 @@ def test_a_run_without_weights_is_explained(tmp_path: Path) -> None:
     write_json(tmp_path / "spec.json", toy.spec("lmu", 3))
     with pytest.raises(ResultsError, match="no weights yet"):
         load_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *[("temperature", value) for value in (-1.0, float("nan"), float("inf"), 1e9)],
+        *[("length", value) for value in (0, -5, 10**12)],
+        *[("threads", value) for value in (0, -1, 10**6)],
+        *[("seed", value) for value in (-1, 2**64)],
+    ],
+)
+def test_options_without_sense_are_refused_before_the_model_is_read(tmp_path: Path, name: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=f"this {name} is not possible"):
+        generate(tmp_path, "ab", **{name: value})

@@ -6,11 +6,12 @@ AUDIT = f"{RESULTS}/audit"
 rule audit:
     """Verify every checksum, compare tables with runs and runs with specs, recompute a sample."""
     input:
-        products(),
+        all_manifests(),
     output:
-        out_json=f"{AUDIT}/audit.json",
-        out_md=f"{AUDIT}/audit.md",
-        manifest=f"{AUDIT}/audit.manifest.json",
+        # update(): an audit compares with the last one, and one that fails leaves it in place
+        out_json=update(f"{AUDIT}/audit.json"),
+        out_md=update(f"{AUDIT}/audit.md"),
+        manifest=update(f"{AUDIT}/audit.manifest.json"),
     log:
         f"{RESULTS}/logs/audit.log",
     benchmark:

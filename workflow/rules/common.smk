@@ -1,12 +1,10 @@
 # Reads and validates the configuration, and gives the other rule files the few names they share.
 
 import shlex
-import sys
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
-
-sys.path.insert(0, workflow.basedir)
+from snakemake.io import apply_wildcards
 
 from lmu_scaling import experiment
 from lmu_scaling.planning.resources import JobResources, Partition
@@ -17,7 +15,9 @@ from lmu_scaling.fingerprint import fingerprint
 from lmu_scaling.jobs import command, find
 from lmu_scaling.models import architecture
 from lmu_scaling.analysis.claims import claim_modules
+from lmu_scaling.healing import omitted
 from lmu_scaling.paper.inputs import inputs_of
+from lmu_scaling.paper.look import look_of
 from lmu_scaling.runtime import canonical_json, sha256_bytes, sha256_file
 from lmu_scaling.spec import NUMBER, TAIL
 
@@ -183,28 +183,56 @@ def shown(kind):
     ]
 
 
-def products():
-    """All that `rule all` makes, and the manifest of every job behind it, so that the audit renews after each of them."""
-    drawn = [
-        *(f"paper_figures/{name}.manifest.json" for name in CONFIG.paper.figures),
-        *(f"paper_figures/tables/{name}.manifest.json" for name in CONFIG.paper.tables),
+# ---- everything that is kept
+
+
+def wildcards_of(rule):
+    """The values of a rule's wildcards in this experiment; none if it has jobs on request only."""
+    every_run = [{"run": run} for run in [*RUNS, *SWEEPS]]
+    cells = dict.fromkeys((run.variant, run.size) for run in SWEEPS.values())
+    parts = [{"part": f"{part:05d}"} for part in range(CONFIG.corpus.parts)]
+    jobs = {
+        "encode": parts,
+        "shard": parts,
+        "specify": every_run,
+        "train": every_run,
+        "tune": [{"variant": variant, "size": size} for variant, size in cells],
+        "evaluate": [{"run": run} for run in RUNS],
+        "figure": [{"name": name} for name in CONFIG.paper.figures],
+        "paper_table": [{"name": name} for name in CONFIG.paper.tables],
+    }
+    return jobs.get(rule, [{}])
+
+
+def jobs_of(*rules):
+    """Manifest and kept files of every job of these rules; those that a bundle leaves out are not asked for."""
+    left_out = omitted(f"{RESULTS}/bundle.json", RESULTS)
+    for rule in rules:
+        patterns = [str(file) for file in rule.output if not file.flags.get("temp")]
+        for values in wildcards_of(rule.name):
+            files = [apply_wildcards(pattern, values) for pattern in patterns]
+            manifest = apply_wildcards(str(rule.output.manifest), values)
+            yield manifest, [file for file in files if file not in left_out]
+
+
+def kept_rules():
+    """The rules whose outputs are kept: all but the audit, which looks at them, and the bundle, made on request."""
+    made = [rule for rule in workflow.rules if getattr(rule.output, "manifest", None)]
+    return [rule for rule in made if rule.name not in ("audit", "bundle")]
+
+
+def lost():
+    """Files that were made and are gone. `rule all` asks for them, since Snakemake by itself misses no file in between."""
+    finished = Path(f"{RESULTS}/audit/audit.json").exists()
+    made = [
+        f
+        for m, files in jobs_of(*kept_rules())
+        if finished or Path(m).exists()
+        for f in files
     ]
-    runs = expand(
-        f"{RESULTS}/training/{{run}}/{{name}}.manifest.json",
-        run=[*RUNS, *SWEEPS],
-        name=["spec", "train"],
-    )
-    evaluations = expand(
-        f"{RESULTS}/evaluation/{{run}}/evaluate.manifest.json", run=RUNS
-    )
-    analyses = ("runs", "per_token", "fits", "counts", "complexity", "claims")
-    return [
-        *FIGURES,
-        *TABLES,
-        *drawn,
-        *runs,
-        *evaluations,
-        *(f"{RESULTS}/analysis/{name}.manifest.json" for name in analyses),
-        f"{RESULTS}/report.manifest.json",
-        f"{RESULTS}/config.manifest.json",
-    ]
+    return [file for file in made if not Path(file).exists()]
+
+
+def all_manifests():
+    """The manifest of every job, so that the audit renews after each of them."""
+    return [manifest for manifest, _ in jobs_of(*kept_rules())]

@@ -8,10 +8,11 @@ rule evaluate:
         weights=f"{RESULTS}/training/{{run}}/weights.safetensors",
         tokens=f"{RESULTS}/tokens/index.json",
     output:
-        summary=f"{RESULTS}/evaluation/{{run}}/summary.json",
-        per_token=f"{RESULTS}/evaluation/{{run}}/per_token.parquet",
-        sequences=f"{RESULTS}/evaluation/{{run}}/sequences.parquet",
-        manifest=f"{RESULTS}/evaluation/{{run}}/evaluate.manifest.json",
+        # update(): as in `train`
+        summary=update(f"{RESULTS}/evaluation/{{run}}/summary.json"),
+        per_token=update(f"{RESULTS}/evaluation/{{run}}/per_token.parquet"),
+        sequences=update(f"{RESULTS}/evaluation/{{run}}/sequences.parquet"),
+        manifest=update(f"{RESULTS}/evaluation/{{run}}/evaluate.manifest.json"),
     log:
         f"{RESULTS}/logs/evaluate/{{run}}.log",
     benchmark:

@@ -12,14 +12,7 @@ TABLES = [
     for suffix in ("tex", "csv", "md")
 ]
 
-LOOK = as_json(
-    {
-        "experiment": CONFIG.experiment,
-        "corpus": CONFIG.corpus.source,
-        "tokens": CONFIG.training.steps * CONFIG.training.batch * CONFIG.models.context,
-        "marks": {name: look.model_dump() for name, look in CONFIG.paper.looks.items()},
-    }
-)
+LOOK = as_json(look_of(CONFIG))
 
 
 rule figure:

@@ -1,6 +1,4 @@
-# planning: the effective configuration, the cost of an experiment before it runs, and the check of free disk space.
-
-from lmu_scaling.planning.disk import check_disk_space
+# planning: the effective configuration, the cost of an experiment before it runs.
 
 PLANNING = f"{RESULTS}/planning"
 
@@ -70,12 +68,3 @@ use rule plan as rehearsal with:
         out_md=f"{PLANNING}/plan.md",
         manifest=f"{PLANNING}/plan.manifest.json",
         code=code("plan"),
-
-
-onstart:
-    targets = set(workflow.dag_settings.targets)
-    if not targets or targets - {"plan", "rehearsal", "audit"}:
-        try:
-            check_disk_space(CONFIG)
-        except UserError as error:
-            raise WorkflowError(str(error)) from None

@@ -73,10 +73,11 @@ rule train:
         spec=f"{RESULTS}/training/{{run}}/spec.json",
         tokens=f"{RESULTS}/tokens/index.json",
     output:
-        weights=f"{RESULTS}/training/{{run}}/weights.safetensors",
-        history=f"{RESULTS}/training/{{run}}/history.parquet",
-        result=f"{RESULTS}/training/{{run}}/result.json",
-        manifest=f"{RESULTS}/training/{{run}}/train.manifest.json",
+        # update(): Snakemake leaves the files of an earlier training, and the job looks whether they still hold
+        weights=update(f"{RESULTS}/training/{{run}}/weights.safetensors"),
+        history=update(f"{RESULTS}/training/{{run}}/history.parquet"),
+        result=update(f"{RESULTS}/training/{{run}}/result.json"),
+        manifest=update(f"{RESULTS}/training/{{run}}/train.manifest.json"),
     log:
         f"{RESULTS}/logs/train/{{run}}.log",
     benchmark:

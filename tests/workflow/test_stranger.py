@@ -1,0 +1,52 @@
+"""A stranger's path: copy a finished run, lose three files, run again, verify, publish, verify elsewhere. No surprise."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.proofs.kill import differences
+from tests.workflow.conftest import ROOT, dry, snakemake
+from tests.workflow.test_copies import copied
+from tests.workflow.test_healing import products
+
+pytestmark = pytest.mark.slow
+
+
+def audit(home: Path, *flags: str, program: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    command = [sys.executable, "-m", "lmu_scaling", "audit", str(home / "results/smoke"), *flags]
+    return subprocess.run(command, cwd=program, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_copy_lose_run_verify_publish_verify(smoke_run: Path, tmp_path: Path) -> None:
+    home = copied(smoke_run, tmp_path / "another folder")
+    lost = random.Random(7).sample(sorted(set(products(home).values())), 3)
+    for name in lost:
+        (home / name).unlink()
+    done = snakemake(home)
+    assert done.returncode == 0, f"after the loss of {lost}:\n{done.stdout[-4000:]}"
+    assert differences(smoke_run, home) == [], lost
+    assert dry(home) == {}
+
+    rebuilt = snakemake(home, "--forcerun", "paper_figures/loss_vs_N.pdf", "--", "paper_figures/loss_vs_N.pdf")
+    assert rebuilt.returncode == 0, rebuilt.stdout[-3000:]
+    verified = audit(home)
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    assert "verdict: sound" in verified.stdout
+
+    published = snakemake(home, "--", "bundle")
+    assert published.returncode == 0, published.stdout[-3000:]
+    elsewhere = tmp_path / "elsewhere"
+    with zipfile.ZipFile(home / "results/smoke.crate.zip") as archive:
+        archive.extractall(elsewhere)
+    there = audit(elsewhere, program=elsewhere)
+    assert there.returncode == 0, there.stdout + there.stderr
+    assert "verdict: partly checked" in there.stdout
+    assert "tokens/00000.test.bin: left out of the bundle" in there.stdout
