@@ -32,8 +32,8 @@ def rows(inputs: dict[str, Path], look: Look) -> Table:
         align="llcrrlcrrl",
         note="The paper states its terms for training and inference. Forward is inference, forward + backward is "
         "training. The O(1) memory of the recurrent LMU does not hold for back-propagation, which needs the "
-        "state of every step. Exponents are slopes of log cost against log n; expected is the slope of the stated term over these n; "
-        f"{SMALL_MEMORY}. The terms of attention that is not materialised are not the paper's.",
+        "state of every step. Exponents are slopes of log cost against log n; expected is the slope of the stated term "
+        f"over these n; {SMALL_MEMORY}. The terms of attention that is not materialised are not the paper's.",
     )
 
 
