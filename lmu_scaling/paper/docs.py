@@ -70,7 +70,9 @@ def _claims(page: str) -> str:
 
 
 def _bounds(gate: Any) -> list[tuple[str, str, str]]:
-    return [(Code(f.name), f"{getattr(gate, f.name):,g}", f.metadata["reason"]) for f in fields(gate)]
+    values = {f.name: getattr(gate, f.name) for f in fields(gate)}
+    shown = {name: f"{value:,.0f}" if value >= 1000 else f"{value:g}" for name, value in values.items()}
+    return [(Code(f.name), shown[f.name], f.metadata["reason"]) for f in fields(gate)]
 
 
 if __name__ == "__main__":

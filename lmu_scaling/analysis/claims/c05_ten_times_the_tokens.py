@@ -125,7 +125,8 @@ CLAIM = Claim(
     decision=f"Reproduced if at every size the multiplier's interval lies within {MULTIPLIER[0]:g}–{MULTIPLIER[1]:g}, "
     "or it is a lower bound of at least {data_efficiency[token_multiplier]}; not reproduced if at one size the "
     "interval lies outside; else inconclusive. Inconclusive in any case if a cell is not tuned, budgets of 5 times the "
-    "tokens and more for themselves, or if another setting improves the loser by as much as the difference at equal tokens.",
+    "tokens and more for themselves, or if another setting improves the loser by as much as the difference at equal "
+    "tokens.",
     bounds=f"{MULTIPLIER[0]:g}–{MULTIPLIER[1]:g}: “about ten times” is taken as within a factor of two",
     files=("analysis/multipliers.csv", "analysis/runs.csv", "analysis/sensitivity.csv"),
     judge=judge,
