@@ -94,7 +94,8 @@ class Design:
 
     def document_of(self) -> np.ndarray:
         """The document of each test sequence."""
-        return np.arange(self.sequences) * (self.documents or max(1, self.sequences // 2)) // self.sequences
+        documents = min(self.documents or max(1, self.sequences // 2), self.sequences)
+        return np.arange(self.sequences) * documents // self.sequences
 
     def model(self, run: Run) -> ModelSpec:
         built = BUILT_AS.get(run.variant, run.variant)

@@ -41,6 +41,7 @@ AT_SCALE = Design(
     train_tokens=2e10,
     corpus="openwebtext2",
     laws=PAPERS_LAWS,
+    seed=1,
 )
 
 

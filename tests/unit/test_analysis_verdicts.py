@@ -23,20 +23,20 @@ JOINT = {"A": 10.0, "a": 0.08, "b": 0.5}
 LAWS = {
     "lmu": Law(B=300.0, context_exponent=1.2, **JOINT),
     "lmu_attention": Law(A=9.8, a=0.08, B=300.0, b=0.5, context_exponent=0.4),
-    "transformer": Law(B=300.0 * 8**0.5, context_exponent=0.4, **JOINT),
+    "transformer": Law(B=300.0 * 14**0.5, context_exponent=0.4, **JOINT),
     "transformer_modern": Law(B=150.0, context_exponent=0.4, **JOINT),
-    "lstm": Law(A=10.25, a=0.08, B=300.0 * 8**0.5, b=0.5),
+    "lstm": Law(A=10.25, a=0.08, B=300.0 * 14**0.5, b=0.5),
 }
 STUDY = Design(
     variants=tuple(LAWS),
     widths=(16, 24, 32, 48, 72),
-    budgets={"transformer": (5.0, 12.0), "transformer_modern": (0.5,)},
+    budgets={"transformer": (5.0, 12.0, 30.0), "transformer_modern": (0.5,)},
     context=512,
     steps=1700,
     seed_noise=0.0005,
-    sequences=160,
-    documents=40,
-    train_tokens=5e7,
+    sequences=480,
+    documents=120,
+    train_tokens=2e8,
     laws=LAWS,
 )
 
@@ -149,12 +149,12 @@ def test_long_budgets_have_conditions_of_their_own(study, multiple, columns, met
 def test_short_contexts_and_short_documents_are_no_ground_for_c7_and_c8(study):
     for columns, told in (
         ({"context": 511}, "a context of 511"),
-        ({"test_tokens": 40 * 512}, "documents of 512 tokens"),
+        ({"test_tokens": 120 * 512}, "documents of 512 tokens"),
     ):
         found = judge_all(runs_with(study, **columns))
         assert {found[name].concept.verdict for name in ("C7", "C8")} == {Support.NOT_MET}
         assert told in found["C7"].concept.reason
-    assert judge_all(runs_with(study, test_tokens=40 * 513))["C7"].concept.verdict == Support.SUPPORTS
+    assert judge_all(runs_with(study, test_tokens=120 * 513))["C7"].concept.verdict == Support.SUPPORTS
 
 
 def edited(found, key, change, **where):
