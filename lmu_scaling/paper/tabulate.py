@@ -145,7 +145,7 @@ SPECIAL = {
     **{letter: f"\\{letter}" for letter in "&%$#_{}"},
     **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "|": r"\textbar{}"},
     **{"<": r"\textless{}", ">": r"\textgreater{}", '"': r"\textquotedbl{}", "’": "'", "“": "``", "”": "''"},
-    **{"–": "--", "—": "---", "…": r"\dots{}", "\n": " ", "\u00a0": "~"},
+    **{"–": "--", "—": "---", "…": r"\dots{}", "\n": " ", "\u00a0": "~", "\u0303": ""},
 }
 SYMBOLS = {
     **{"×": r"\times ", "·": r"\cdot ", "−": "-", "±": r"\pm ", "√": r"\surd ", "∞": r"\infty ", "½": r"\tfrac12 "},
