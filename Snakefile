@@ -52,4 +52,4 @@ rule all:
         f"{RESULTS}/report.html",
         f"{RESULTS}/analysis/claims.json",
         rules.audit.output,
-        lost(),
+        list(lost()),

@@ -55,7 +55,7 @@ def test_a_copy_without_snakemakes_memory_still_notices_a_change(
     smoke_run: Path, tmp_path: Path, repository_copy: Callable[[], Path]
 ) -> None:
     repository = repository_copy()
-    edit_preset(repository, lambda preset: preset["training"].update(steps=41))
+    edit_preset(repository, lambda preset: preset["training"].update(steps=60))
     jobs = dry(copied(smoke_run, tmp_path / "copy", with_memory=False), root=repository)
     assert jobs["train"] == 33 and not {"fetch", "encode", "index"} & set(jobs)
 

@@ -204,15 +204,13 @@ def wildcards_of(rule):
     return jobs.get(rule, [{}])
 
 
-def jobs_of(*rules):
-    """Manifest and kept files of every job of these rules; those that a bundle leaves out are not asked for."""
-    left_out = omitted(f"{RESULTS}/bundle.json", RESULTS)
+def jobs_of(*rules, temporary=False):
+    """Manifest and outputs of every job of these rules, with or without those that are deleted after use."""
     for rule in rules:
-        patterns = [str(file) for file in rule.output if not file.flags.get("temp")]
+        wanted = [f for f in rule.output if temporary or not f.flags.get("temp")]
         for values in wildcards_of(rule.name):
-            files = [apply_wildcards(pattern, values) for pattern in patterns]
             manifest = apply_wildcards(str(rule.output.manifest), values)
-            yield manifest, [file for file in files if file not in left_out]
+            yield manifest, [apply_wildcards(str(file), values) for file in wanted]
 
 
 def kept_rules():
@@ -224,13 +222,11 @@ def kept_rules():
 def lost():
     """Files that were made and are gone. `rule all` asks for them, since Snakemake by itself misses no file in between."""
     finished = Path(f"{RESULTS}/audit/audit.json").exists()
-    made = [
-        f
-        for m, files in jobs_of(*kept_rules())
-        if finished or Path(m).exists()
-        for f in files
-    ]
-    return [file for file in made if not Path(file).exists()]
+    # what a bundle leaves out is asked for by nobody until a job needs it
+    known = omitted(f"{RESULTS}/bundle.json", RESULTS)
+    for manifest, files in jobs_of(*kept_rules()):
+        if finished or Path(manifest).exists():
+            yield from (f for f in files if f not in known and not Path(f).exists())
 
 
 def all_manifests():

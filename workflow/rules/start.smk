@@ -18,7 +18,8 @@ if workflow.is_main_process:
 
 
 def save_records():
-    records.save(RECORDS, jobs_of(*kept_rules(), workflow.get_rule("audit")))
+    every = [*kept_rules(), workflow.get_rule("audit")]
+    records.save(RECORDS, jobs_of(*every, temporary=True))
 
 
 onstart:
