@@ -189,14 +189,14 @@ def shown(kind):
 def wildcards_of(rule):
     """The values of a rule's wildcards in this experiment; none if it has jobs on request only."""
     every_run = [{"run": run} for run in [*RUNS, *SWEEPS]]
-    cells = dict.fromkeys((run.variant, run.size) for run in SWEEPS.values())
     parts = [{"part": f"{part:05d}"} for part in range(CONFIG.corpus.parts)]
     jobs = {
+        "survey": parts if surveyed(CONFIG.corpus.filters) else [],
         "encode": parts,
         "shard": parts,
         "specify": every_run,
         "train": every_run,
-        "tune": [{"variant": variant, "size": size} for variant, size in cells],
+        "tune": [{"cell": cell} for cell in CELLS],
         "evaluate": [{"run": run} for run in RUNS],
         "figure": [{"name": name} for name in CONFIG.paper.figures],
         "paper_table": [{"name": name} for name in CONFIG.paper.tables],
