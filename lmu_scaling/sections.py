@@ -29,7 +29,7 @@ class Split(Section):
 class Corpus(Section):
     """Where text comes from and what is kept of it (paper, section 5, Dataset)."""
 
-    source: str = Field(description="A name in workflow/catalog/datasets.yaml")
+    source: str = Field(description="A name in lmu_scaling/catalog/datasets.yaml")
     path: str | None = Field(None, description="A file or folder you already have, instead of the download")
     parts: int = Field(
         1, gt=0, le=99999, description="Number of jobs the corpus is cut into; does not change the result"

@@ -218,7 +218,7 @@ def test_loss_network_and_training_loop_retrain_all_runs(edit, after) -> None:
     [
         (insert("evaluation/evaluate.py", "evaluate", "threads = 1 * threads"), {"evaluate", "table"}, {"train"}),
         (insert("analysis/fit.py", "fit", "results = results"), {"fit", "claims"}, {"evaluate", "table", "counts"}),
-        (replace("workflow/catalog/paper.yaml", "\n", "\n\n"), {"fit", "claims"}, {"evaluate", "table", "counts"}),
+        (replace("lmu_scaling/catalog/paper.yaml", "\n", "\n\n"), {"fit", "claims"}, {"evaluate", "table", "counts"}),
         (
             insert("paper/figures/loss_vs_N.py", "draw", "look = look"),
             {"figure", "report", "audit"},
