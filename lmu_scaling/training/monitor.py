@@ -44,7 +44,7 @@ class Monitor:
             self.next_note = time.monotonic() + NOTE_SECONDS
         for row in run.history[max(self.written, len(run.history) - 1) :]:
             with disk_full_is_explained(self.folder):
-                self.live.write(json.dumps(row) + "\n")
+                self.live.write(json.dumps({**row, "time": round(time.time(), 3)}) + "\n")
                 self.live.flush()
             for key, value in row.items() if self.board else []:
                 if value is not None:

@@ -54,7 +54,7 @@ def pip(*words: str | Path, python: str | Path = sys.executable) -> str:
 
 def run(python: Path, *words: str, folder: Path) -> subprocess.CompletedProcess[str]:
     kept = {key: os.environ[key] for key in ("HOME", "OMP_NUM_THREADS") if key in os.environ}
-    return subprocess.run([*words], executable=python, cwd=folder, env=kept, capture_output=True, text=True)
+    return subprocess.run([python, *words[1:]], cwd=folder, env=kept, capture_output=True, text=True)
 
 
 def readme_example() -> str:
