@@ -2,18 +2,21 @@
 
     .venv/bin/python envs/install.py requirements.lock [requirements-dev.lock]
 
-The locks name everything, so that pip resolves nothing. If torch turns out to be a CUDA build, envs/cuda.lock follows.
+The locks name everything, so that pip resolves nothing. torch comes first, in the build that this machine's pip prefers;
+if that is a CUDA build, envs/cuda.lock follows.
 On a terminal one line moves; elsewhere a line appears every ten seconds. All of pip's output is in <environment>/pip.log.
 Only the standard library is used.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import re
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import time
 from pathlib import Path
 from typing import IO
@@ -91,6 +94,38 @@ def install(locks: list[Path], log: IO[str], display: Display) -> int:
     return process.wait()
 
 
+def install_torch(lock: Path, log: IO[str], display: Display) -> int:
+    """Install the build of torch that pip prefers on this machine: a CPU build, if its settings offer one.
+
+    With hashes pip would prefer PyPI's files to any other, so the hash of what it chose is checked here.
+    """
+    entry = re.search(r"^(torch==[^\s;\\]+).*\n((?:\s+--hash=\S+.*\n)+)", lock.read_text("utf-8"), re.M)
+    if entry is None or _has(entry[1]):
+        return 0
+    display.show(f"{entry[1]} (large)", at_once=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        fetch = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--no-deps", "-d", scratch]
+        if failed := subprocess.call([*fetch, entry[1]], stdout=log, stderr=subprocess.STDOUT):
+            return failed
+        (wheel,) = Path(scratch).iterdir()
+        with open(wheel, "rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        if f"sha256:{found}" not in entry[2]:
+            log.write(f"{wheel.name} has the hash {found}, which {lock} does not list\n")
+            return 1
+        display.show(f"installing {wheel.name}")
+        place = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--no-deps", str(wheel)]
+        return subprocess.call(place, stdout=log, stderr=subprocess.STDOUT)
+
+
+def _has(pin: str) -> bool:
+    name, _, version = pin.partition("==")
+    try:
+        return importlib.metadata.version(name).partition("+")[0] == version
+    except importlib.metadata.PackageNotFoundError:
+        return False
+
+
 def needs_cuda() -> bool:
     """Whether the installed torch requires NVIDIA's libraries; a CPU build does not."""
     requirements = importlib.metadata.requires("torch") or []
@@ -110,7 +145,7 @@ def link() -> None:
 def main(names: list[str]) -> int:
     display = Display()
     with open(LOG, "w", encoding="utf-8") as log:
-        failed = install([Path(name) for name in names], log, display)
+        failed = install_torch(Path(names[0]), log, display) or install([Path(name) for name in names], log, display)
         if not failed and needs_cuda():
             failed = install([CUDA], log, display)
     display.close()
