@@ -19,18 +19,22 @@ from lmu_scaling.runtime import atomic_write, byte_size, read_json, sha256_file,
 CROISSANT = "http://mlcommons.org/croissant/1.0"
 HOME = "https://arxiv.org/abs/2110.02402"
 COLUMNS = {"file": "sc:Text", "split": "sc:Text", "tokens": "sc:Integer", "documents": "sc:Integer"}
+# The context of Croissant 1.0: these terms are its own, all others are schema.org's.
+TERMS = """citeAs column equivalentProperty extract field fileObject fileProperty fileSet format includes isLiveDataset
+jsonPath key md5 parentField path recordSet references regex repeated replace samplingRate separator source subField
+transform"""
 CONTEXT = {
     "@language": "en",
     "@vocab": "https://schema.org/",
     "sc": "https://schema.org/",
     "cr": "http://mlcommons.org/croissant/",
+    "rai": "http://mlcommons.org/croissant/RAI/",
     "dct": "http://purl.org/dc/terms/",
-    "citeAs": "cr:citeAs",
     "conformsTo": "dct:conformsTo",
     "data": {"@id": "cr:data", "@type": "@json"},
+    "examples": {"@id": "cr:examples", "@type": "@json"},
     "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
-    "field": "cr:field",
-    "recordSet": "cr:recordSet",
+    **{term: f"cr:{term}" for term in TERMS.split()},
 }
 
 

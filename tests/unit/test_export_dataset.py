@@ -46,7 +46,7 @@ def test_croissant_is_valid_and_lists_the_shards(exported: Path) -> None:
     issues = dataset.metadata.ctx.issues
     assert not issues.errors and not issues.warnings, issues.report()
     rows = list(dataset.records("shards"))
-    assert [row["shards/split"] for row in rows] == [b"train", b"validation", b"test"]
+    assert [row["shards/split"] for row in rows] == ["train", "validation", "test"]
     assert [row["shards/tokens"] for row in rows] == [6000, 1500, 1500]
     index = json.loads((exported / "index.json").read_text())
     assert {file.sha256 for file in dataset.metadata.distribution} == {shard["sha256"] for shard in index["shards"]}
