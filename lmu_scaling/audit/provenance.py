@@ -16,6 +16,7 @@ PROFILES = {
     "https://w3id.org/ro/wfrun/process/0.5": "Process Run Crate",
     "https://w3id.org/ro/wfrun/workflow/0.5": "Workflow Run Crate",
     "https://w3id.org/ro/wfrun/provenance/0.5": "Provenance Run Crate",
+    "https://w3id.org/workflowhub/workflow-ro-crate/1.0": "Workflow RO-Crate",
 }
 # Terms of the profiles that the RO-Crate context lacks.
 CONTEXT = "https://w3id.org/ro/terms/workflow-run/context"
