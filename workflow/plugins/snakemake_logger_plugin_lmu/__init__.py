@@ -22,6 +22,7 @@ NOISE = (
     "Assuming unrestricted shared filesystem",
     "Building DAG",
     "Complete log",
+    "Conda environments: ignored",
     "Config file ",
     "Elapsed time",
     "Execute ",

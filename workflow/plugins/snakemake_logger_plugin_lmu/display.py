@@ -90,16 +90,23 @@ class Terminal:
             time.sleep(EVERY)
 
     def _draw(self) -> None:
+        try:
+            lines = self._block()
+        except Exception as error:  # a display must never stop a workflow, nor stop itself
+            lines = [f"  (no progress can be shown: {type(error).__name__}: {error})"]
+        width = self._width()
+        self._write(self._erase() + "".join(f"{line[:width]}\n" for line in lines))
+        self.height = len(lines)
+
+    def _block(self) -> list[str]:
         with self.progress.lock:
             running = list(self.progress.running.values())
         statuses = {job.id: job.status() for job in running}
-        width = self._width()
         lines = [self._bar(statuses)] if self.progress.total else []
         lines += [self._job(job, statuses[job.id]) for job in running[:MOST_JOBS]]
         if len(running) > MOST_JOBS:
             lines.append(f"  … and {len(running) - MOST_JOBS} more")
-        self._write(self._erase() + "".join(f"{line[:width]}\n" for line in lines))
-        self.height = len(lines)
+        return lines
 
     def _erase(self) -> str:
         up = f"\x1b[{self.height}A" if self.height else ""

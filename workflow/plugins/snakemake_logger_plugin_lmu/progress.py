@@ -84,20 +84,20 @@ class WorkflowProgress:
     def seconds_left(self, statuses: dict[int, RunStatus | None]) -> float | None:
         """Jobs that are left, each as long as the mean of its rule, shared by the cores; None while that is a guess."""
         with self.lock:
-            expected = {rule: mean(times) for rule, times in self.durations.items()}
+            expected = {rule: mean(times) for rule, times in self.durations.items() if times}
             going = [
                 self.running[number].elapsed + status.seconds_left
                 for number, status in statuses.items()
                 if number in self.running and status is not None and status.seconds_left is not None
             ]
             if going:
-                expected[TRAIN] = mean([*self.durations[TRAIN], *going])
+                expected[TRAIN] = mean([*self.durations.get(TRAIN, []), *going])
             if not expected or (self.planned[TRAIN] and TRAIN not in expected):
                 return None
             other = mean(expected.values()) if TRAIN not in expected else min(expected.values())
             left = 0.0
             for rule, count in self.planned.items():
-                left += (count - len(self.durations[rule])) * expected.get(rule, other)
+                left += (count - len(self.durations.get(rule, []))) * expected.get(rule, other)
             left -= sum(min(job.elapsed, expected.get(job.rule, other)) for job in self.running.values())
             return max(0.0, left / max(1, min(self.cores, max(1, self.total - self.done))))
 
