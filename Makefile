@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 CORES  ?= all
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: help run test lint format unit smoke slurm plan audit bench bench-quick proofs lock schema clean
+.PHONY: help run test lint format unit smoke slurm wheel docs plan audit bench bench-quick proofs lock schema clean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -18,6 +18,7 @@ help:
 	@echo "make bench-quick  a short form of each in under 5 minutes -> benchmarks/.cache/quick.md"
 	@echo "make proofs       kill storm, coverage of intervals, mutation of protections (35 min on two cores)"
 	@echo "make lint format  check, or repair, the style of the code"
+	@echo "make wheel docs   the installed package; the documentation as a site -> site/"
 	@echo "make slurm        the workflow on a throw-away SLURM cluster (needs Debian's SLURM packages)"
 	@echo "make lock         resolve dependencies anew, with hashes -> the locks, envs/*.yaml (UPGRADE=1: newest versions)"
 	@echo "make schema       export the configuration's JSON schema"
@@ -45,7 +46,7 @@ $(VENV)/.dev: $(VENV)/.runtime requirements-dev.lock
 	@touch $@
 
 # ---- checks -----------------------------------------------------------------------------------------------------
-test: lint unit smoke slurm
+test: lint unit smoke slurm wheel docs
 
 lint: $(VENV)/.dev
 	ruff check .
@@ -66,6 +67,14 @@ smoke: $(VENV)/.dev
 # a throw-away SLURM on loopback; skipped, with the reason, where Debian's packages are not installed
 slurm: $(VENV)/.dev
 	pytest tests/slurm -q
+
+# the package without the clone: built, installed elsewhere by pip, used
+wheel: $(VENV)/.dev
+	pytest tests/install -q
+
+# the documentation as a site -> site/; a broken link is an error
+docs: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 mkdocs build --quiet --config-file .github/mkdocs.yml
 
 format: $(VENV)/.dev
 	ruff check --fix -q . ; ruff format -q . ; snakefmt Snakefile workflow/rules

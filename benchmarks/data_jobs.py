@@ -32,8 +32,9 @@ Facts = dict[str, Any]
 
 
 def bare(source: str, engine: str) -> Facts:
-    from lmu_scaling.corpus.members import read_blocks, read_members
     from lmu_scaling.corpus.parts import BATCH_CHARACTERS
+
+    from lmu_scaling.corpus.members import read_blocks, read_members
     from lmu_scaling.tokens.tokenizer import Tokenizer
 
     tokenizer = Tokenizer(VOCAB, engine)

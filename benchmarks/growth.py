@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from lmu_scaling.corpus.layout import part_files
 
 from benchmarks import data, harness, store
 from benchmarks.data_jobs import SPLIT, run, verb
@@ -28,7 +29,6 @@ from benchmarks.report import POINTS, SLOPES
 from benchmarks.store import INTERVAL, Cell, Table, cell, is_cell
 from benchmarks.workflow import dry_runs
 from lmu_scaling.analysis.complexity import complexity, slope
-from lmu_scaling.corpus.layout import part_files
 from lmu_scaling.corpus.minhash import band_name, bands_and_rows
 from lmu_scaling.paper.style import LAYERS
 

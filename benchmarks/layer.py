@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from lmu_scaling.models.lmu import impulse
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -28,7 +29,6 @@ from benchmarks.peers import Peer
 from benchmarks.report import SPEED
 from benchmarks.store import Cell, Table, cell, reference
 from lmu_scaling.models import fused, native, resolve
-from lmu_scaling.models.lmu import impulse
 from lmu_scaling.models.network import build
 from lmu_scaling.runtime import keep_freed_memory
 

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from lmu_scaling.training.loss import linear_cross_entropy
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -31,7 +32,6 @@ from lmu_scaling.models.network import LanguageModel, build
 from lmu_scaling.runtime import keep_freed_memory
 from lmu_scaling.training.adam import Adam
 from lmu_scaling.training.loop import Objective
-from lmu_scaling.training.loss import linear_cross_entropy
 
 N, BATCH = 1024, 4
 WIDTHS = {"S": 48, "M": 96, "L": 204}

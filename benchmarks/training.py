@@ -21,6 +21,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from lmu_scaling.training.device import place
+from lmu_scaling.training.watch import Watch
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks import harness
@@ -35,9 +37,7 @@ from lmu_scaling.runtime import keep_freed_memory, write_json
 from lmu_scaling.tokens.loader import Loader, Sampler
 from lmu_scaling.tokens.store import TokenStore
 from lmu_scaling.training.checkpoint import Checkpoints
-from lmu_scaling.training.device import place
 from lmu_scaling.training.loop import Trainer
-from lmu_scaling.training.watch import Watch
 
 MIN_SAMPLE = 0.2  # [s]: a step of the default experiment takes milliseconds
 PROFILED = 20  # steps

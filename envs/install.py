@@ -2,9 +2,9 @@
 
     .venv/bin/python envs/install.py requirements.lock [requirements-dev.lock]
 
-The locks name everything, so that pip resolves nothing. torch comes first, in the build that this machine's pip prefers;
-if that is a CUDA build, envs/cuda.lock follows.
-On a terminal one line moves; elsewhere a line appears every ten seconds. All of pip's output is in <environment>/pip.log.
+The locks name everything, so that pip resolves nothing. torch comes first, in the build that this machine's pip
+prefers; if that is a CUDA build, envs/cuda.lock follows. On a terminal one line moves; elsewhere a line appears every ten
+seconds. All of pip's output is in <environment>/pip.log.
 Only the standard library is used.
 """
 
@@ -154,7 +154,9 @@ def main(names: list[str]) -> int:
     else:
         errors = [line for line in LOG.read_text("utf-8").splitlines() if "WARNING: Location" not in line]
         print("\n".join(errors[-15:]), file=sys.stderr)
-        print(f"error: pip could not install the lock\n  where: {LOG}\n  what to do: read the end of that file; ", end="")
+        print(
+            f"error: pip could not install the lock\n  where: {LOG}\n  what to do: read the end of that file; ", end=""
+        )
         print("often the network was away, and the same command works later", flush=True)
     return failed
 

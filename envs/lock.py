@@ -108,7 +108,9 @@ def environment(extra: str) -> str:
     """The conda environment of a stage."""
     wanted = direct(extra)
     lines = [f"# {ENVIRONMENTS[extra]}"]
-    lines.append(f"# Derived from requirements.lock: the names of pyproject.toml's extra `{extra}`, then what they require.")
+    lines.append(
+        f"# Derived from requirements.lock: the names of pyproject.toml's extra `{extra}`, then what they require."
+    )
     lines += ["channels: [conda-forge]", "dependencies:", f"  - python={OLDEST}", "  - pip", "  - pip:"]
     found = closure(wanted, locked())
     lines += [f"      - {quoted(pin.line)}" for pin in found if pin.name in wanted]
@@ -123,7 +125,7 @@ def quoted(line: str) -> str:
 
 # ---------------------------------------------------------------------------------------------------------- resolve
 def resolve() -> None:
-    """Resolve the runtime, then the rest on top of it. Pins that still fit are kept; `make lock UPGRADE=1` drops them."""
+    """Resolve the runtime, then the rest on top of it. Pins that still fit are kept; UPGRADE=1 drops them."""
     old = RUNTIME.read_text("utf-8") if RUNTIME.exists() else ""
     old_dev = DEV.read_text("utf-8") if DEV.exists() else ""
     keep = not os.environ.get("UPGRADE")
@@ -150,7 +152,7 @@ def compiled(extras: list[str], *, prefer: str, keep: bool, fixed: dict[str, Pin
 
 
 def with_local_builds(torch: Pin, old: Pin | None) -> Pin:
-    """Also admit builds such as 2.13.0+cpu, which PyPI does not have: those the lock had, and those in PIP_FIND_LINKS."""
+    """Also admit builds that PyPI lacks, such as 2.13.0+cpu: those the lock had, and those in PIP_FIND_LINKS."""
     hashes = set(re.findall(r"sha256:\w+", torch.text))
     if old is not None and old.version == torch.version:
         hashes |= set(re.findall(r"sha256:\w+", old.text))

@@ -1,7 +1,7 @@
 """The jobs of an experiment in the words of the Provenance Run Crate profile (w3id.org/ro/wfrun/provenance/0.5).
 
-The workflow has a step and a tool for each kind of job. Each manifest is one action of its tool, controlled by the step;
-one action stands for the whole run, which the engine organised.
+The workflow has a step and a tool for each kind of job. Each manifest is one action of its tool, controlled by the
+step; one action stands for the whole run, which the engine organised.
 """
 
 from __future__ import annotations
@@ -47,7 +47,11 @@ def describe_run(crate: Any, manifests: dict[str, dict[str, Any]], files: Files,
     for position, name in enumerate(order):
         command = f"python -m lmu_scaling {name}"
         tools[name] = add(
-            f"#tool-{name}", "SoftwareApplication", name=command, description=jobs()[name].summary, softwareVersion=__version__
+            f"#tool-{name}",
+            "SoftwareApplication",
+            name=command,
+            description=jobs()[name].summary,
+            softwareVersion=__version__,
         )
         steps[name] = add(f"#step-{name}", "HowToStep", name=name, position=str(position))
         steps[name]["workExample"] = tools[name]
@@ -81,6 +85,8 @@ def describe_run(crate: Any, manifests: dict[str, dict[str, Any]], files: Files,
         properties={"name": "the whole workflow", "startTime": began, "endTime": ended, "actionStatus": COMPLETED},
     )
     root.append_to("mentions", run)
-    organise = add("#organise", "OrganizeAction", name="Snakemake's run of the workflow", startTime=began, endTime=ended)
+    organise = add(
+        "#organise", "OrganizeAction", name="Snakemake's run of the workflow", startTime=began, endTime=ended
+    )
     organise["instrument"] = add("#snakemake", "SoftwareApplication", **ENGINE)
     organise["object"], organise["result"] = controls, run

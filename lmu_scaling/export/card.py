@@ -69,7 +69,8 @@ attention its size does not grow with the text.
 def _training(spec: RunSpec, result: dict[str, Any], source: dict[str, Any]) -> str:
     rows = {
         "corpus": f"{source['title']} ({source['licence']}; {source['citation']})",
-        "tokens": f"{result['tokens']:,} ({result['epochs']:.2g} epochs) of GPT-2's encoding with {spec.model.vocab:,} tokens",
+        "tokens": f"{result['tokens']:,} ({result['epochs']:.2g} epochs)",
+        "vocabulary": f"GPT-2's encoding with {spec.model.vocab:,} tokens",
         "context": f"{spec.model.context} tokens",
         "optimiser": f"Adam, {spec.training.steps:,} steps of {spec.training.batch} sequences, "
         f"peak learning rate {result['learning_rate']:g}, seed {spec.training.seed}",
@@ -94,7 +95,11 @@ def _losses(summary: dict[str, Any]) -> str:
         bits = facts.get("bits_per_byte")
         rows.append([name, f"{facts['loss']:.3f}", interval, f"{bits:.3f}" if bits else "", f"{facts['tokens']:,}"])
     head = ("split", "loss [nats per token]", "95 % interval", "bits per byte", "tokens")
-    return "## Losses\n\n" + _table(head, rows) + "\nThe intervals are over documents of this corpus, not over trainings.\n"
+    return (
+        "## Losses\n\n"
+        + _table(head, rows)
+        + "\nThe intervals are over documents of this corpus, not over trainings.\n"
+    )
 
 
 def _limits(spec: RunSpec, result: dict[str, Any]) -> str:
@@ -102,8 +107,8 @@ def _limits(spec: RunSpec, result: dict[str, Any]) -> str:
     return f"""## Limits
 
 A model for research on scaling, with {size}: its text is not reliable, may repeat what the corpus says, biases
-included, and has not been filtered or aligned. It knows only the corpus `{spec.data.corpus}`. Losses of models with another
-vocabulary or corpus cannot be compared with those above.
+included, and has not been filtered or aligned. It knows only the corpus `{spec.data.corpus}`. Losses of models with
+another vocabulary or corpus cannot be compared with those above.
 """
 
 

@@ -32,7 +32,11 @@ class LMUConfig(PretrainedConfig):
         use_cache: bool = True,
         **others: Any,
     ) -> None:
-        self.vocab_size, self.hidden_size, self.max_position_embeddings = vocab_size, hidden_size, max_position_embeddings
+        self.vocab_size, self.hidden_size, self.max_position_embeddings = (
+            vocab_size,
+            hidden_size,
+            max_position_embeddings,
+        )
         self.sublayers, self.num_blocks, self.intermediate_size = list(sublayers), num_blocks, intermediate_size
         self.num_attention_heads, self.order, self.reduced_order = num_attention_heads, order, reduced_order
         self.theta, self.softmax_scale, self.norm_weights = theta, softmax_scale, norm_weights

@@ -112,14 +112,21 @@ def croissant(experiment: str, index: dict[str, Any], source: dict[str, Any], fo
         "version": __version__,
         "distribution": files,
         "recordSet": [
-            {"@type": "cr:RecordSet", "@id": "shards", "name": "shards", "description": "One row per shard", "field": fields}
+            {
+                "@type": "cr:RecordSet",
+                "@id": "shards",
+                "name": "shards",
+                "description": "One row per shard",
+                "field": fields,
+            }
             | {"data": rows}
         ],
     }
 
 
 def card(experiment: str, index: dict[str, Any], source: dict[str, Any]) -> str:
-    head = {"pretty_name": f"{source['title']}, tokens", "license": "other", "license_name": str(source["licence"])}
+    head: dict[str, Any] = {"pretty_name": f"{source['title']}, tokens"}
+    head |= {"license": "other", "license_name": str(source["licence"])}
     head |= {"task_categories": ["text-generation"], "tags": ["croissant", "lmu-scaling"]}
     rows = [
         f"| {name} | {facts['tokens']:,} | {facts['documents']:,} | {facts['bytes']:,} |"
@@ -136,8 +143,8 @@ def card(experiment: str, index: dict[str, Any], source: dict[str, Any]) -> str:
 |---|---|---|---|
 {chr(10).join(rows)}
 
-Read a shard: `numpy.fromfile("00000.train.bin", "<u2")`. Each document ends with the id {index["eot"]}. `index.json` has
-the checksums, `croissant.json` the same for tools.
+Read a shard: `numpy.fromfile("00000.train.bin", "<u2")`. Each document ends with the id {index["eot"]}. `index.json`
+has the checksums, `croissant.json` the same for tools.
 
 Licence: {source["licence"]}. Source: {source["citation"]}.
 """

@@ -2,8 +2,8 @@
 
     AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)
 
-The folder holds the weights, the sizes, GPT-2's tokenizer with the vocabulary of the run, the modelling code, and a card
-that is filled from the run's own records. The exported model is compared with the original before the job ends.
+The folder holds the weights, the sizes, GPT-2's tokenizer with the vocabulary of the run, the modelling code, and a
+card that is filled from the run's own records. The exported model is compared with the original before the job ends.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class RecurrentState:
 class FeedForward(nn.Module):
     """y = gelu(x W₁ + b₁) W₂ + b₂; no state."""
 
-    def __init__(self, config: LMUConfig) -> None:
+    def __init__(self, config: Any) -> None:
         super().__init__()
         self.inner = nn.Linear(config.hidden_size, config.intermediate_size)
         self.outer = nn.Linear(config.intermediate_size, config.hidden_size)
@@ -67,7 +67,7 @@ class FeedForward(nn.Module):
 class GlobalAttention(nn.Module):
     """Causal self-attention. State: keys, values, and which of them are tokens (rows may differ in length)."""
 
-    def __init__(self, config: LMUConfig) -> None:
+    def __init__(self, config: Any) -> None:
         super().__init__()
         self.heads = config.num_attention_heads
         self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size)
@@ -94,7 +94,7 @@ class GlobalAttention(nn.Module):
 class LSTM(nn.Module):
     """One LSTM layer. State: h and c."""
 
-    def __init__(self, config: LMUConfig) -> None:
+    def __init__(self, config: Any) -> None:
         super().__init__()
         self.cell = nn.LSTM(config.hidden_size, config.hidden_size, batch_first=True)
 
@@ -133,7 +133,7 @@ def impulse_response(q: int, theta: float, n: int) -> Tensor:
 class LMU(nn.Module):
     """Legendre memory with implicit self-attention (equations 1 to 10), in float32. State: the memory [b, q, d]."""
 
-    def __init__(self, config: LMUConfig) -> None:
+    def __init__(self, config: Any) -> None:
         super().__init__()
         self.q, self.theta = config.order, config.theta
         self.L = nn.Parameter(torch.empty(3, config.reduced_order, config.order))
@@ -175,10 +175,14 @@ class LMUForCausalLM(PreTrainedModel, GenerationMixin):
         super().__init__(config)
         d = config.hidden_size
         self.embed = nn.Embedding(config.vocab_size, d)
-        self.positions = nn.Parameter(torch.empty(config.max_position_embeddings, d)) if config.learned_positions else None
+        self.positions = (
+            nn.Parameter(torch.empty(config.max_position_embeddings, d)) if config.learned_positions else None
+        )
         names = [name for _ in range(config.num_blocks) for name in config.sublayers]
         self.layers = nn.ModuleList([SUBLAYERS[name](config) for name in names])
-        norms = [nn.LayerNorm(d, config.norm_eps, elementwise_affine=config.norm_weights) for _ in range(len(names) + 1)]
+        norms = [
+            nn.LayerNorm(d, config.norm_eps, elementwise_affine=config.norm_weights) for _ in range(len(names) + 1)
+        ]
         self.norms = nn.ModuleList(norms)
         self.post_init()
 
@@ -194,7 +198,7 @@ class LMUForCausalLM(PreTrainedModel, GenerationMixin):
     def get_input_embeddings(self) -> nn.Module:
         return self.embed
 
-    def set_input_embeddings(self, value: nn.Module) -> None:
+    def set_input_embeddings(self, value: nn.Embedding) -> None:
         self.embed = value
 
     def forward(
@@ -242,7 +246,7 @@ class LMUForCausalLM(PreTrainedModel, GenerationMixin):
                 x_bd = x_bd + self._positions(state.lengths_b)
             states = []
             for norm, layer, old in zip(self.norms, self.layers, state.layers, strict=False):
-                y_bd, new = layer.step(norm(x_bd), old)
+                y_bd, new = layer.step(norm(x_bd), old)  # type: ignore[operator]
                 x_bd = x_bd + y_bd
                 states.append(new)
             state = RecurrentState(states, state.lengths_b + 1)
@@ -265,6 +269,7 @@ class LMUForCausalLM(PreTrainedModel, GenerationMixin):
         return hidden_bnd, RecurrentState(layers, torch.cat([state.lengths_b for state in states]))
 
     def _positions(self, index: Tensor) -> Tensor:
+        assert self.positions is not None
         if int(index.max()) >= self.config.max_position_embeddings:
             raise ValueError(f"this model has learned positions for {self.config.max_position_embeddings} tokens only")
         return self.positions[index]

@@ -1,15 +1,15 @@
 """Optional sinks for the rows of a run's live log: TensorBoard, trackio, Weights & Biases.
 
 They are chosen in the profile (`set-resources: train: trackers: tensorboard,wandb`) and installed by the extra
-`tracking`. Nothing leaves the machine unless the user asks for it: wandb works offline without a key or WANDB_MODE. A sink
-that fails is reported once and left out; training goes on.
+`tracking`. Nothing leaves the machine unless the user asks for it: wandb works offline without a key or WANDB_MODE. A
+sink that fails is reported once and left out; training goes on.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -85,7 +85,7 @@ class WandB:
         self.run.finish()
 
 
-SINKS: dict[str, type[Tracker]] = {"tensorboard": TensorBoard, "trackio": Trackio, "wandb": WandB}
+SINKS: dict[str, Callable[..., Tracker]] = {"tensorboard": TensorBoard, "trackio": Trackio, "wandb": WandB}
 
 
 class Trackers:
@@ -127,4 +127,6 @@ class Trackers:
 
     def _give_up(self, name: str, error: Exception) -> None:
         self.sinks.pop(name, None)
-        print(f"note: {name} is left out, training goes on: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        print(
+            f"note: {name} is left out, training goes on: {type(error).__name__}: {error}", file=sys.stderr, flush=True
+        )

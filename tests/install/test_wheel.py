@@ -120,6 +120,6 @@ def test_the_console_command_knows_the_catalogues(python: Path, tmp_path: Path) 
     pip("install", "pydantic", "PyYAML", "tqdm", python=python)
     listed = run(python.with_name("lmu-scaling"), "lmu-scaling", "--help", folder=tmp_path)
     assert listed.returncode == 0 and "generate" in listed.stdout, listed.stderr
-    code = "from lmu_scaling.config import read; from lmu_scaling.paths import DATASETS, PAPER; read(DATASETS); read(PAPER)"
+    code = "from lmu_scaling.config import read; from lmu_scaling import paths; read(paths.DATASETS); read(paths.PAPER)"
     done = run(python, "python", "-c", code, folder=tmp_path)
     assert done.returncode == 0, done.stderr

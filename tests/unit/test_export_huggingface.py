@@ -192,7 +192,16 @@ metric_list: [{{metric: byte_perplexity}}]
     (tmp_path / "own_text.yaml").write_text(task)
     model = f"pretrained={folder},trust_remote_code=True,max_length=256"
     command = [sys.executable, "-m", "lm_eval", "--model", "hf", "--model_args", model, "--tasks", "own_text"]
-    command += ["--include_path", str(tmp_path), "--device", "cpu", "--batch_size", "1", "--output_path", str(tmp_path / "out")]
+    command += [
+        "--include_path",
+        str(tmp_path),
+        "--device",
+        "cpu",
+        "--batch_size",
+        "1",
+        "--output_path",
+        str(tmp_path / "out"),
+    ]
     environment = {**os.environ, "HF_DATASETS_OFFLINE": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]

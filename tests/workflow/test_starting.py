@@ -22,7 +22,11 @@ def start(directory: Path, environment: dict[str, str]) -> subprocess.CompletedP
     command = [Path(sys.executable).with_name("snakemake"), "--snakefile", ROOT / "Snakefile", "--directory", directory]
     command += ["--workflow-profile", ROOT / "profiles/default", "--configfile", ROOT / SMOKE, "--cores", "1"]
     return subprocess.run(
-        [*command, "--", TARGET], cwd=ROOT, env={"HOME": str(Path.home()), **environment}, capture_output=True, text=True
+        [*command, "--", TARGET],
+        cwd=ROOT,
+        env={"HOME": str(Path.home()), **environment},
+        capture_output=True,
+        text=True,
     )
 
 

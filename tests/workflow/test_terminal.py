@@ -120,5 +120,7 @@ def test_a_log_file_gets_plain_lines(folder: Path) -> None:
     assert sum(bool(re.match(r"\[\d/8\] ", line)) for line in lines) >= 7
     assert any(re.match(r"\[\d/8\] train lmu-2k-x1-s1: .*, validation loss 4.250", line) for line in lines)
     assert not any(line.startswith(("Select jobs", "Execute")) for line in lines)
-    failed = subprocess.run(command(folder, "broken.txt"), cwd=folder, env=environment(), capture_output=True, text=True)
+    failed = subprocess.run(
+        command(folder, "broken.txt"), cwd=folder, env=environment(), capture_output=True, text=True
+    )
     assert failed.returncode != 0 and "the disk is on fire" in failed.stderr

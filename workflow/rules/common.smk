@@ -37,7 +37,9 @@ ENVS = f"{workflow.basedir}/envs"
 
 # `python -m lmu_scaling` must be found from any working directory, and conda jobs start without PYTHONPATH.
 # `python` is the interpreter that runs Snakemake, whatever PATH says, unless conda or a container provides one.
-provided = workflow.deployment_settings and workflow.deployment_settings.deployment_method
+provided = (
+    workflow.deployment_settings and workflow.deployment_settings.deployment_method
+)
 shell.prefix(
     "set -euo pipefail; "
     + ("" if provided else own_python(sys.executable))

@@ -9,7 +9,6 @@ from typing import TextIO
 
 from lmu_scaling.runtime import duration
 from lmu_scaling.training.status import RunStatus
-
 from snakemake_logger_plugin_lmu.progress import TRAIN, RunningJob, WorkflowProgress, finished_line
 
 EVERY = 0.5  # seconds between drawings
