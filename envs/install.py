@@ -3,8 +3,8 @@
     .venv/bin/python envs/install.py requirements.lock [requirements-dev.lock]
 
 The locks name everything, so that pip resolves nothing. torch comes first, in the build that this machine's pip
-prefers; if that is a CUDA build, envs/cuda.lock follows. On a terminal one line moves; elsewhere a line appears every ten
-seconds. All of pip's output is in <environment>/pip.log.
+prefers; if that is a CUDA build, envs/cuda.lock follows. On a terminal one line moves; elsewhere a line appears every
+ten seconds. All of pip's output is in <environment>/pip.log.
 Only the standard library is used.
 """
 

@@ -21,8 +21,8 @@ RO_CRATE = "https://w3id.org/ro/crate/1.1/context"
 BIOSCHEMAS = "https://bioschemas.org/"
 SCHEMA_ORG = """about actionStatus datePublished description encodingFormat endTime hasPart identifier instrument
 license mainEntity mentions name object position programmingLanguage result softwareVersion startTime step url version
-workExample ComputerLanguage ControlAction CreateAction CreativeWork Dataset HowTo HowToStep OrganizeAction SoftwareApplication
-SoftwareSourceCode"""
+workExample ComputerLanguage ControlAction CreateAction CreativeWork Dataset HowTo HowToStep OrganizeAction
+SoftwareApplication SoftwareSourceCode"""
 SPECIAL = {
     "File": "http://schema.org/MediaObject",
     "ComputationalWorkflow": f"{BIOSCHEMAS}ComputationalWorkflow",
