@@ -10,10 +10,8 @@ RUN apt-get update \
 
 WORKDIR /project
 
-# torch first and by itself, as in the Makefile: no other package's looser wish decides its build
-COPY requirements.lock ./
-RUN pip install --no-cache-dir "$(grep '^torch==' requirements.lock)" \
-    && pip install --no-cache-dir -r requirements.lock
+COPY requirements.lock envs/cuda.lock ./
+RUN pip install --no-cache-dir --no-deps --require-hashes -r requirements.lock -r cuda.lock
 
 COPY . .
 

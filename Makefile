@@ -6,10 +6,9 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 CORES  ?= all
-PIP    := $(BIN)/python -m pip --disable-pip-version-check -qq
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: help run test lint format unit smoke slurm plan audit bench bench-quick proofs lock schema clean
+.PHONY: help run test lint format unit smoke slurm wheel docs plan audit bench bench-quick proofs lock schema clean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -19,34 +18,35 @@ help:
 	@echo "make bench-quick  a short form of each in under 5 minutes -> benchmarks/.cache/quick.md"
 	@echo "make proofs       kill storm, coverage of intervals, mutation of protections (35 min on two cores)"
 	@echo "make lint format  check, or repair, the style of the code"
+	@echo "make wheel docs   the installed package; the documentation as a site -> site/"
 	@echo "make slurm        the workflow on a throw-away SLURM cluster (needs Debian's SLURM packages)"
-	@echo "make lock         resolve dependencies anew -> requirements.lock, envs/*.yaml"
+	@echo "make lock         resolve dependencies anew, with hashes -> the locks, envs/*.yaml (UPGRADE=1: newest versions)"
 	@echo "make schema       export the configuration's JSON schema"
 
 run: $(VENV)/.runtime
-	@snakemake --cores $(CORES) --quiet host reason rules
+	@echo "Reading the workflow ..."
+	@snakemake --cores $(CORES) --logger lmu
 	@python -m lmu_scaling summary
 
 plan audit: $(VENV)/.runtime
 	@snakemake --cores 1 $@
 
 # ---- set-up -----------------------------------------------------------------------------------------------------
-# torch comes first and by itself, so that no other package's looser wish decides its build
+# By hash and with pip alone; envs/install.py shows progress, and links the environment to this clone.
 $(VENV)/.runtime: requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; set PYTHON=..."; exit 1; }
 	@echo "Setting up $(VENV) (once; torch is large, so this takes a few minutes) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(PIP) install $$(grep '^torch==' requirements.lock)
-	@$(PIP) install -r requirements.lock
+	@$(BIN)/python envs/install.py requirements.lock
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime requirements-dev.lock
 	@echo "Adding the test tools ..."
-	@$(PIP) install -r requirements-dev.lock
+	@$(BIN)/python envs/install.py requirements-dev.lock
 	@touch $@
 
 # ---- checks -----------------------------------------------------------------------------------------------------
-test: lint unit smoke slurm
+test: lint unit smoke slurm wheel docs
 
 lint: $(VENV)/.dev
 	ruff check .
@@ -68,6 +68,14 @@ smoke: $(VENV)/.dev
 slurm: $(VENV)/.dev
 	pytest tests/slurm -q
 
+# the package without the clone: built, installed elsewhere by pip, used
+wheel: $(VENV)/.dev
+	pytest tests/install -q
+
+# the documentation as a site -> site/; a broken link is an error
+docs: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 mkdocs build --quiet --config-file .github/mkdocs.yml
+
 format: $(VENV)/.dev
 	ruff check --fix -q . ; ruff format -q . ; snakefmt Snakefile workflow/rules
 
@@ -87,18 +95,12 @@ proofs: $(VENV)/.dev
 schema: $(VENV)/.runtime
 	python -m lmu_scaling schema
 
-# run it with the oldest Python that is supported (PYTHON=...): newer ones admit versions that it cannot install
+# keeps the pins that still fit; UPGRADE=1 drops them
 lock:
 	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
-	.venv-lock/bin/pip install -qq torch==2.13.0
-	.venv-lock/bin/pip install -qq $$($(PYTHON) envs/lock.py --names)
-	( echo "# Every runtime dependency, pinned by \`make lock\`; envs/*.yaml name the direct ones." ; \
-	  .venv-lock/bin/pip freeze | sed 's/^torch==.*/torch==2.13.0/' ) > requirements.lock
-	.venv-lock/bin/pip install -qq $$($(PYTHON) envs/lock.py --dev-names)
-	( echo "# Test tools and linters, on top of requirements.lock." ; echo "-r requirements.lock" ; \
-	  .venv-lock/bin/pip freeze | sed 's/^torch==.*/torch==2.13.0/' | grep -vxFf requirements.lock ) > requirements-dev.lock
+	.venv-lock/bin/pip install -qq uv==0.13.8
+	PATH="$(abspath .venv-lock/bin):$$PATH" .venv-lock/bin/python envs/lock.py --resolve
 	rm -rf .venv-lock
-	$(PYTHON) envs/lock.py --write
 
 clean:
-	rm -rf .venv .venv-* .snakemake .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-* build dist site *.egg-info .snakemake .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -21,7 +21,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from lmu_scaling import __version__
-from lmu_scaling.errors import UserError
+from lmu_scaling.errors import MissingPackage, UserError
 from lmu_scaling.jobs import Job, find, jobs
 from lmu_scaling.redaction import redact
 
@@ -37,6 +37,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         entry = find(_overview().parse_args(words[:1]).job)
         run(entry, words)
+    except ModuleNotFoundError as error:
+        if str(error.name).partition(".")[0] == "lmu_scaling":
+            print(redact(traceback.format_exc()), file=sys.stderr)
+            return 1
+        print(redact(f"error: {MissingPackage.of(error)}"), file=sys.stderr)
+        return MissingPackage.exit_code
     except UserError as error:
         if os.environ.get("LMU_SCALING_TRACEBACK"):
             print(redact(traceback.format_exc()), file=sys.stderr)

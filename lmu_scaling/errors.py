@@ -6,6 +6,8 @@ with the class's code; the traceback goes to the log only when `LMU_SCALING_TRAC
 
 from __future__ import annotations
 
+import sys
+
 AFFECTS_RESULTS = False
 
 
@@ -24,6 +26,18 @@ class UserError(Exception):
 
 class ConfigError(UserError):
     """The configuration does not validate; `what` lists every problem at once."""
+
+
+class MissingPackage(UserError):
+    """A package is not installed: `pip install .` brings what the models need, extras bring the rest."""
+
+    @classmethod
+    def of(cls, error: ModuleNotFoundError) -> MissingPackage:
+        return cls(
+            f"the package {error.name} is not installed",
+            f"the Python in {sys.prefix}",
+            "pip install 'lmu-scaling[workflow]', or another extra of pyproject.toml; in a clone, `make run` does it",
+        )
 
 
 class CorpusError(UserError):

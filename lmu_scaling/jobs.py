@@ -21,6 +21,7 @@ import difflib
 import functools
 import importlib
 import re
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -158,3 +159,12 @@ def command(
     words.append(f"--manifest {{{outputs}.manifest:q}} --code {{params.code}}")
     words.append("2>&1 | tee {log:q}" if tee else "> {log:q} 2>&1")
     return " ".join(words)
+
+
+def own_python(executable: str) -> str:
+    """Shell code after which `python` is this executable, even with an empty PATH."""
+    folder = shlex.quote(str(Path(executable).parent))
+    path = f"export PATH={folder}${{{{PATH:+:$PATH}}}}:/usr/local/bin:/usr/bin:/bin; "  # braces doubled for Snakemake
+    if Path(executable).with_name("python").exists():
+        return path
+    return f'{path}python() {{{{ {shlex.quote(executable)} "$@"; }}}}; '  # Debian's own has no `python`

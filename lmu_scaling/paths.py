@@ -1,6 +1,7 @@
 """Paths inside the repository, each defined once.
 
-Commands have them as defaults and rules do not pass them: a repository that is moved must not rerun anything.
+Commands have them as defaults and rules do not pass them: a repository that is moved must not rerun anything. What is
+below PACKAGE is there in an installed package too (pip install); the rest needs a clone.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ AFFECTS_RESULTS = False
 PACKAGE = Path(__file__).resolve().parent
 REPOSITORY = PACKAGE.parent
 WORKFLOW = REPOSITORY / "workflow"
-CATALOG = WORKFLOW / "catalog"
+CATALOG = PACKAGE / "catalog"
 DATASETS = CATALOG / "datasets.yaml"
 PAPER = CATALOG / "paper.yaml"
 SCHEMA = WORKFLOW / "schemas" / "config.schema.json"

@@ -33,7 +33,7 @@ class Split(Section):
 class Corpus(Section):
     """Where text comes from and what is kept of it (paper, section 5, Dataset)."""
 
-    source: str = Field(description="A name in workflow/catalog/datasets.yaml")
+    source: str = Field(description="A name in lmu_scaling/catalog/datasets.yaml")
     path: str | None = Field(None, description="A file or folder you already have, instead of the download")
     sample: ByteCount | None = Field(
         None, description="Download only this much of an archive, for example 500 MB; null: all of it"

@@ -1,6 +1,6 @@
 """Reference laws: Kaplan's transformer law in three readings, and the paper's own fits (section 5).
 
-All constants come from `workflow/catalog/paper.yaml`. The printed transformer law has a term (S/S_min) that does not
+All constants come from `lmu_scaling/catalog/paper.yaml`. The printed transformer law has a term (S/S_min) that does not
 depend on S; Kaplan et al. (2020, eq. 1.6) have (S_c/S_min). Readings differ in the loss at which B_crit is taken:
 
 * `kaplan_comment`: at the power law in the LaTeX comment beside the paper's formula; this one is drawn;

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lmu_scaling.audit.audit import examine
+from lmu_scaling.audit.provenance import CONTEXT, WORKFLOW, describe_run
 from lmu_scaling.audit.results_folder import BUNDLE, FIGURES, UNRECORDED, ResultsFolder, default_figures
 from lmu_scaling.errors import AuditError
 from lmu_scaling.jobs import Folder, Output, job
@@ -22,6 +23,7 @@ from lmu_scaling.paths import REPOSITORY
 from lmu_scaling.runtime import atomic_write, byte_size, sha256_bytes, sha256_file
 
 METADATA = "ro-crate-metadata.json"
+PAGE, CLAIMS = "report.html", "analysis/claims.json"  # what the workflow is run for
 PROGRAM = ("Snakefile", "config.yaml", "LICENSE", "CITATION.cff", "README.md", "requirements.lock", "pyproject.toml")
 PROGRAM_FOLDERS = ("lmu_scaling", "workflow", "profiles", "envs")
 PAPER = "https://arxiv.org/abs/2110.02402"
@@ -107,8 +109,9 @@ def metadata(folder: ResultsFolder, packed: dict[str, Path], texts: dict[str, st
     from rocrate.model.contextentity import ContextEntity
     from rocrate.rocrate import ROCrate
 
-    crate = ROCrate()
+    crate = ROCrate(version="1.1")  # the one that the profiles build on
     crate.metadata.extra_terms["sha256"] = "https://schema.org/sha256"
+    crate.metadata.extra_contexts.append(CONTEXT)
     crate.root_dataset.properties().pop("datePublished", None)
     crate.name = f"Replication of 'Language Modeling using LMUs', experiment {folder.experiment}"
     crate.description = (
@@ -122,7 +125,7 @@ def metadata(folder: ResultsFolder, packed: dict[str, Path], texts: dict[str, st
     for name in sorted({**packed, **texts}):
         facts = _facts(name, packed, texts)
         if name == "Snakefile":
-            crate.add_workflow(packed[name], name, main=True, lang="snakemake", properties=facts)
+            crate.add_workflow(packed[name], name, main=True, lang="snakemake", properties={**facts, "@type": WORKFLOW})
         else:
             entities[name] = crate.add_file(packed.get(name, name), dest_path=name, properties=facts)
     _actions(crate, folder, entities)
@@ -138,6 +141,7 @@ def _facts(name: str, packed: dict[str, Path], texts: dict[str, str]) -> dict[st
 
 
 def _actions(crate: Any, folder: ResultsFolder, entities: dict[str, Any]) -> None:
+    """Every job as an action, in the words of the Provenance Run Crate profile."""
     home = f"results/{folder.experiment}"
 
     def named(manifest: str, group: dict[str, list[dict[str, Any]]]) -> list[Any]:
@@ -145,15 +149,8 @@ def _actions(crate: Any, folder: ResultsFolder, entities: dict[str, Any]) -> Non
         places = [n if n.startswith(f"{FIGURES}/") else f"{home}/{n}" for n in names if n]
         return [entities[place] for place in dict.fromkeys(places) if place in entities]
 
-    for name, manifest in folder.manifests.items():
-        facts = {"name": f"{manifest['job']}: {name}", "startTime": manifest["started"], "endTime": manifest["ended"]}
-        crate.add_action(
-            instrument=crate.mainEntity or crate.root_dataset,
-            identifier=f"#{name}",
-            object=named(name, manifest["inputs"]),
-            result=named(name, manifest["outputs"]),
-            properties=facts,
-        )
+    products = [entity for name, entity in entities.items() if name in {f"{home}/{PAGE}", f"{home}/{CLAIMS}"}]
+    describe_run(crate, folder.manifests, named, products)
 
 
 def _stable(content: dict[str, Any]) -> dict[str, Any]:

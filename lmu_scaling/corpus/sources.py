@@ -1,6 +1,6 @@
 """Rule `fetch`: find or download a source of text and describe it (the paper's section 5, "Dataset").
 
-Four kinds (see workflow/catalog/datasets.yaml): a download, files of an installed package, local files, and data sets
+Four kinds (see catalog/datasets.yaml): a download, files of an installed package, local files, and data sets
 of the Hugging Face hub. The result has the same form for all of them: an ordered list of `Member`s and a description
 whose `identity` depends on content, not on paths.
 """

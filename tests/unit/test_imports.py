@@ -29,7 +29,7 @@ LEVELS = (
     ("sections", "spec"),
     ("counting", "experiment", "tokens"),
     ("evaluation", "training"),
-    ("analysis",),
+    ("analysis", "export"),
     ("paper",),
     ("config",),
     ("planning",),

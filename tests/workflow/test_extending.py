@@ -198,7 +198,10 @@ NEW = {  # file → its content
     "lmu_scaling/analysis/toy_count.py": HANDLER,
     "profiles/toy/profile.yaml": PROFILE,
 }
-APPENDED = {"workflow/rules/analysis.smk": RULE, "workflow/catalog/datasets.yaml": CORPUS}  # file → what is added to it
+APPENDED = {
+    "workflow/rules/analysis.smk": RULE,
+    "lmu_scaling/catalog/datasets.yaml": CORPUS,
+}  # file → what is added to it
 TOUCHED = {  # row of the table in CONTRIBUTING.md → files that such a change touches
     "size, seed, token budget, hyper-parameter value": {SMOKE},
     "model variant": {"lmu_scaling/models/variants/toy_variant.py", SMOKE},
@@ -207,7 +210,7 @@ TOUCHED = {  # row of the table in CONTRIBUTING.md → files that such a change 
     "claim": {"lmu_scaling/analysis/claims/c13_toy.py"},
     "figure": {"lmu_scaling/paper/figures/toy_figure.py", SMOKE},
     "table": {"lmu_scaling/paper/tables/toy_table.py", SMOKE},
-    "corpus": {"workflow/catalog/datasets.yaml", SMOKE},
+    "corpus": {"lmu_scaling/catalog/datasets.yaml", SMOKE},
     "job with its rule": {"lmu_scaling/analysis/toy_count.py", "workflow/rules/analysis.smk"},
     "cluster": {"profiles/toy/profile.yaml"},
 }

@@ -104,7 +104,7 @@ def document(repository: Path) -> None:
 
 
 def add_a_source(repository: Path) -> None:
-    path = repository / "workflow/catalog/datasets.yaml"
+    path = repository / "lmu_scaling/catalog/datasets.yaml"
     path.write_text(path.read_text("utf-8") + "\nother:\n  kind: local\n  licence: mine\n  citation: me\n", "utf-8")
 
 
@@ -223,7 +223,7 @@ def test_loss_network_and_training_loop_retrain_all_runs(edit, after) -> None:
 @pytest.mark.parametrize(
     ("edit", "begins"),
     [
-        (replace("workflow/catalog/datasets.yaml", "citation: ", "citation: see "), "fetch"),
+        (replace("lmu_scaling/catalog/datasets.yaml", "citation: ", "citation: see "), "fetch"),
         (insert("corpus/filters/length.py", "apply", "text = 1 * text"), "encode"),
         (insert("tokens/encode.py", "encode", "parts = 1 * parts"), "encode"),
         (insert("tokens/shards.py", "shard", "part = 1 * part"), "shard"),
@@ -247,7 +247,7 @@ def test_corpus_and_tokens_rerun_from_the_edited_stage_on(edit, begins, after) -
             {"claims", "report"},
             {"evaluate", "table", "fit", "counts"},
         ),
-        (replace("workflow/catalog/paper.yaml", "\n", "\n\n"), {"fit", "claims"}, {"evaluate", "table", "counts"}),
+        (replace("lmu_scaling/catalog/paper.yaml", "\n", "\n\n"), {"fit", "claims"}, {"evaluate", "table", "counts"}),
         (
             insert("paper/figures/loss_vs_N.py", "draw", "look = look"),
             {"figure", "report", "audit"},

@@ -12,7 +12,7 @@ from lmu_scaling.config import read, validate
 from lmu_scaling.corpus.filters import surveyed
 from lmu_scaling.errors import UserError
 from lmu_scaling.fingerprint import fingerprint
-from lmu_scaling.jobs import command, find
+from lmu_scaling.jobs import command, find, own_python
 from lmu_scaling.models import architecture
 from lmu_scaling.analysis.claims import claim_modules
 from lmu_scaling.healing import omitted
@@ -34,11 +34,19 @@ RUNS = {run.name: run for run in experiment.runs(CONFIG)}
 SWEEPS = {run.name: run for run in experiment.sweeps(CONFIG)}
 CELLS = {cell.name: cell for cell in experiment.cells(CONFIG)}
 JOB_RESOURCES = JobResources(CONFIG, lambda: partitions())
-CATALOG = f"{workflow.basedir}/workflow/catalog"
+CATALOG = f"{workflow.basedir}/lmu_scaling/catalog"
 ENVS = f"{workflow.basedir}/envs"
 
 # `python -m lmu_scaling` must be found from any working directory, and conda jobs start without PYTHONPATH.
-shell.prefix(f"set -euo pipefail; export PYTHONPATH={shlex.quote(workflow.basedir)}; ")
+# `python` is the interpreter that runs Snakemake, whatever PATH says, unless conda or a container provides one.
+provided = (
+    workflow.deployment_settings and workflow.deployment_settings.deployment_method
+)
+shell.prefix(
+    "set -euo pipefail; "
+    + ("" if provided else own_python(sys.executable))
+    + f"export PYTHONPATH={shlex.quote(workflow.basedir)}; "
+)
 
 
 # Seconds long, or in need of the network: they stay on the machine where Snakemake runs, even if that is a login node.

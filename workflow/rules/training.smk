@@ -1,7 +1,14 @@
 # training: one job per variant × size × budget × seed; with recipe `tuned`, a sweep before it.
 
 # parameters of `train` that a profile may set
-COMPUTE = ("device", "precision", "micro_batch", "compile", "checkpoint_seconds")
+COMPUTE = (
+    "device",
+    "precision",
+    "micro_batch",
+    "compile",
+    "checkpoint_seconds",
+    "trackers",
+)
 
 
 rule specify:
@@ -95,6 +102,7 @@ rule train:
         micro_batch=0,
         compile="auto",
         checkpoint_seconds=600,
+        trackers="none",
     params:
         live=lambda wc: f"{RESULTS}/training/{wc.run}/live",
         keep_going=lambda wc: wc.run in SWEEPS,

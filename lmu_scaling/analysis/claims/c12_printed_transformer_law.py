@@ -36,6 +36,6 @@ CLAIM = Claim(
     decision=f"Reproduced if the printed law depends on S and agrees with Kaplan's eq. 1.6 to {MAX_GAP:g} nats at the "
     "paper's sizes; else not reproduced.",
     bounds=f"{MAX_GAP:g} nats: the two readings of Kaplan's law differ by less than that",
-    files=("workflow/catalog/paper.yaml", "analysis/curves.csv"),
+    files=("lmu_scaling/catalog/paper.yaml", "analysis/curves.csv"),
     judge=judge,
 )

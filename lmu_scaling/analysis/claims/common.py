@@ -144,7 +144,7 @@ def absent(detail: str) -> Finding:
 class Claim:
     """One claim of the paper and the rule that judges it.
 
-    Fields in braces in `printed`, `decision` and `bounds` are looked up in workflow/catalog/paper.yaml (`fill`).
+    Fields in braces in `printed`, `decision` and `bounds` are looked up in lmu_scaling/catalog/paper.yaml (`fill`).
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""What the paper prints and what follows from its own numbers, with the reason (workflow/catalog/paper.yaml)."""
+"""What the paper prints and what follows from its own numbers, with the reason (lmu_scaling/catalog/paper.yaml)."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""export: trained models and token shards in the formats of Hugging Face."""
