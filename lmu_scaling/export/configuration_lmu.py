@@ -26,8 +26,9 @@ class LMUConfig(PretrainedConfig):
         reduced_order: int | None = 4,
         theta: float | None = 160,
         softmax_scale: str | None = "none",
-        norm_weights: bool = True,
-        learned_positions: bool = False,
+        norm: str = "layer",
+        positions: str = "none",
+        embedding_scale: float = 1.0,
         norm_eps: float = 1e-5,
         use_cache: bool = True,
         **others: Any,
@@ -39,7 +40,8 @@ class LMUConfig(PretrainedConfig):
         )
         self.sublayers, self.num_blocks, self.intermediate_size = list(sublayers), num_blocks, intermediate_size
         self.num_attention_heads, self.order, self.reduced_order = num_attention_heads, order, reduced_order
-        self.theta, self.softmax_scale, self.norm_weights = theta, softmax_scale, norm_weights
-        self.learned_positions, self.norm_eps, self.use_cache = learned_positions, norm_eps, use_cache
+        self.theta, self.softmax_scale, self.norm = theta, softmax_scale, norm
+        self.positions, self.embedding_scale = positions, embedding_scale
+        self.norm_eps, self.use_cache = norm_eps, use_cache
         others["tie_word_embeddings"] = False  # the head is the embedding itself
         super().__init__(**others)

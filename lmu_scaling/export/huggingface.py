@@ -41,6 +41,8 @@ FIELDS = {
     "q_reduced": "reduced_order",
     "theta": "theta",
     "softmax_scale": "softmax_scale",
+    "positions": "positions",
+    "embedding_scale": "embedding_scale",
 }
 
 
@@ -87,8 +89,7 @@ def model_config(spec: ModelSpec) -> dict[str, Any]:
         "auto_map": {"AutoConfig": "configuration_lmu.LMUConfig", "AutoModelForCausalLM": module},
         "torch_dtype": "float32",
         "sublayers": list(arch.sublayers),
-        "norm_weights": arch.norm_weights,
-        "learned_positions": arch.positions,
+        "norm": arch.norm,
         "norm_eps": NORM_EPS,
         "bos_token_id": spec.vocab - 1,
         "eos_token_id": spec.vocab - 1,

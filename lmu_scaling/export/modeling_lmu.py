@@ -64,31 +64,74 @@ class FeedForward(nn.Module):
         return self.outer(F.gelu(self.inner(x_bd))), state
 
 
-class GlobalAttention(nn.Module):
-    """Causal self-attention. State: keys, values, and which of them are tokens (rows may differ in length)."""
+class GatedFeedForward(nn.Module):
+    """y = (silu(x W₁) ⊙ x W₂) W₃; no state."""
 
     def __init__(self, config: Any) -> None:
         super().__init__()
-        self.heads = config.num_attention_heads
-        self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size)
-        self.out = nn.Linear(config.hidden_size, config.hidden_size)
-
-    def _split(self, x_bnd: Tensor) -> Tensor:
-        b, n, d = x_bnd.shape
-        return self.qkv(x_bnd).view(b, n, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
+        self.inner = nn.Linear(config.hidden_size, 2 * config.intermediate_size, bias=False)
+        self.outer = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
 
     def forward(self, x_bnd: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        Q_bhne, K_bhne, V_bhne = self._split(x_bnd)
+        gate, value = self.inner(x_bnd).chunk(2, dim=-1)
+        return self.outer(F.silu(gate) * value), ()
+
+    def step(self, x_bd: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        return self.forward(x_bd)[0], state
+
+
+def rotate(x_bhne: Tensor, positions_bn: Tensor) -> Tensor:
+    """Rotary positions: pair (i, i + ⌊e/2⌋) of a head turns by position · 10000^(−2i/e)."""
+    e = x_bhne.shape[-1]
+    rates = 10_000.0 ** (-torch.arange(0, e - 1, 2, dtype=torch.float64, device=x_bhne.device) / e)
+    angles = positions_bn.double()[:, None, :, None] * rates
+    cosine, sine = angles.cos().to(x_bhne.dtype), angles.sin().to(x_bhne.dtype)
+    first, second, rest = x_bhne.split([e // 2, e // 2, e % 2], dim=-1)
+    return torch.cat([first * cosine - second * sine, second * cosine + first * sine, rest], dim=-1)
+
+
+class GlobalAttention(nn.Module):
+    """Causal self-attention. State: keys, values, and which of them are tokens (rows may differ in length)."""
+
+    def __init__(self, config: Any, bias: bool = True) -> None:
+        super().__init__()
+        self.heads, self.rotary = config.num_attention_heads, config.positions == "rotary"
+        self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size, bias=bias)
+        self.out = nn.Linear(config.hidden_size, config.hidden_size, bias=bias)
+
+    def normalise(self, Q_bhne: Tensor, K_bhne: Tensor) -> tuple[Tensor, Tensor]:
+        return Q_bhne, K_bhne
+
+    def _split(self, x_bnd: Tensor, positions_bn: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        b, n, d = x_bnd.shape
+        Q, K, V = self.qkv(x_bnd).view(b, n, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
+        Q, K = self.normalise(Q, K)
+        return (rotate(Q, positions_bn), rotate(K, positions_bn), V) if self.rotary else (Q, K, V)
+
+    def forward(self, x_bnd: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        Q_bhne, K_bhne, V_bhne = self._split(x_bnd, torch.arange(x_bnd.shape[1], device=x_bnd.device)[None])
         mixed_bhne = F.scaled_dot_product_attention(Q_bhne, K_bhne, V_bhne, is_causal=True)
         valid_bn = torch.ones(x_bnd.shape[:2], dtype=torch.bool, device=x_bnd.device)
         return self.out(mixed_bhne.transpose(1, 2).reshape(x_bnd.shape)), (K_bhne, V_bhne, valid_bn)
 
     def step(self, x_bd: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
-        Q_bh1e, K_bh1e, V_bh1e = self._split(x_bd[:, None])
+        Q_bh1e, K_bh1e, V_bh1e = self._split(x_bd[:, None], state[2].sum(1)[:, None])
         K_bhne, V_bhne = torch.cat([state[0], K_bh1e], dim=2), torch.cat([state[1], V_bh1e], dim=2)
         valid_bn = F.pad(state[2], (0, 1), value=True)
         mixed = F.scaled_dot_product_attention(Q_bh1e, K_bhne, V_bhne, attn_mask=valid_bn[:, None, None])
         return self.out(mixed.reshape(x_bd.shape)), (K_bhne, V_bhne, valid_bn)
+
+
+class QKNormAttention(GlobalAttention):
+    """With RMSNorm over each head's queries and keys, without biases."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config, bias=False)
+        width = config.hidden_size // self.heads
+        self.norm_q, self.norm_k = (nn.RMSNorm(width, config.norm_eps) for _ in range(2))
+
+    def normalise(self, Q_bhne: Tensor, K_bhne: Tensor) -> tuple[Tensor, Tensor]:
+        return self.norm_q(Q_bhne), self.norm_k(K_bhne)
 
 
 class LSTM(nn.Module):
@@ -161,11 +204,22 @@ class LMU(nn.Module):
         return ((self.p.float() @ A_ij).unsqueeze(-2) @ V_jd).squeeze(-2)
 
 
-SUBLAYERS = {"ffn": FeedForward, "attention": GlobalAttention, "lstm": LSTM, "lmu": LMU}
+SUBLAYERS = {
+    "ffn": FeedForward,
+    "ffn_gated": GatedFeedForward,
+    "attention": GlobalAttention,
+    "attention_qk_norm": QKNormAttention,
+    "lstm": LSTM,
+    "lmu": LMU,
+}
+
+
+def norm(kind: str, d: int, eps: float) -> nn.Module:
+    return nn.RMSNorm(d, eps) if kind == "rms" else nn.LayerNorm(d, eps, elementwise_affine=kind == "layer")
 
 
 class LMUForCausalLM(PreTrainedModel, GenerationMixin):
-    """x ← x + f(LN(x)) for each sub-layer f, a final LayerNorm, and the embedding as head."""
+    """x ← x + f(norm(x)) for each sub-layer f, a final norm, and the embedding as head."""
 
     config_class = LMUConfig
     _is_stateful = True
@@ -175,15 +229,11 @@ class LMUForCausalLM(PreTrainedModel, GenerationMixin):
         super().__init__(config)
         d = config.hidden_size
         self.embed = nn.Embedding(config.vocab_size, d)
-        self.positions = (
-            nn.Parameter(torch.empty(config.max_position_embeddings, d)) if config.learned_positions else None
-        )
+        learned = config.positions == "learned"
+        self.positions = nn.Parameter(torch.empty(config.max_position_embeddings, d)) if learned else None
         names = [name for _ in range(config.num_blocks) for name in config.sublayers]
         self.layers = nn.ModuleList([SUBLAYERS[name](config) for name in names])
-        norms = [
-            nn.LayerNorm(d, config.norm_eps, elementwise_affine=config.norm_weights) for _ in range(len(names) + 1)
-        ]
-        self.norms = nn.ModuleList(norms)
+        self.norms = nn.ModuleList([norm(config.norm, d, config.norm_eps) for _ in range(len(names) + 1)])
         self.post_init()
 
     @torch.no_grad()
@@ -192,7 +242,7 @@ class LMUForCausalLM(PreTrainedModel, GenerationMixin):
         for parameter in module.parameters(recurse=False):
             if parameter.dim() > 1:
                 nn.init.normal_(parameter, std=0.02)
-            elif not isinstance(module, nn.LayerNorm):
+            elif not isinstance(module, nn.LayerNorm | nn.RMSNorm):
                 nn.init.zeros_(parameter)
 
     def get_input_embeddings(self) -> nn.Module:
@@ -227,7 +277,7 @@ class LMUForCausalLM(PreTrainedModel, GenerationMixin):
     def _parallel(self, ids_bn: Tensor) -> tuple[Tensor, RecurrentState]:
         """All tokens at once, and the state after the last one."""
         b, n = ids_bn.shape
-        x_bnd = self.embed(ids_bn)
+        x_bnd = self.config.embedding_scale * self.embed(ids_bn)
         if self.positions is not None:
             x_bnd = x_bnd + self._positions(torch.arange(n, device=ids_bn.device))
         states = []
@@ -241,7 +291,7 @@ class LMUForCausalLM(PreTrainedModel, GenerationMixin):
         """One token after the other, from a state."""
         hidden = []
         for ids_b in ids_bn.unbind(1):
-            x_bd = self.embed(ids_b)
+            x_bd = self.config.embedding_scale * self.embed(ids_b)
             if self.positions is not None:
                 x_bd = x_bd + self._positions(state.lengths_b)
             states = []
