@@ -1,4 +1,4 @@
-"""A stranger's path: copy a finished run, lose three files, run again, verify, publish, verify elsewhere. No surprise."""
+"""A stranger's path: copy a finished run, lose three files, run again, verify, publish, verify elsewhere."""
 
 from __future__ import annotations
 
