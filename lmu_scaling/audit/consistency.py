@@ -38,12 +38,21 @@ def data(folder: ResultsFolder) -> Iterator[Finding]:
             yield Finding("data", name, f"does not hold {shard['tokens']:,} tokens, as tokens/index.json states")
         elif folder.sha256(name) != shard["sha256"]:
             yield Finding("data", name, "its checksum differs from the one in tokens/index.json")
+    for name in sorted({f"tokens/{shard['part']:05d}.json" for shard in manifest["shards"]}):
+        part = folder.json(name)
+        listed = [{k: v for k, v in s.items() if k != "part"} for s in manifest["shards"] if _of_part(s, name)]
+        if part and (part.get("shards"), part.get("vocab")) != (listed, manifest["vocab"]):
+            yield Finding("data", name, "disagrees with tokens/index.json")
     for split, facts in manifest["splits"].items():
         total = sum(shard["tokens"] for shard in manifest["shards"] if shard["split"] == split)
         if total != facts["tokens"]:
             yield Finding(
                 "data", "tokens/index.json", f"shards of {split} hold {total:,} tokens, not {facts['tokens']:,}"
             )
+
+
+def _of_part(shard: dict[str, Any], name: str) -> bool:
+    return name == f"tokens/{shard['part']:05d}.json"
 
 
 # -------------------------------------------------------------------------------------------------------------- runs
@@ -66,6 +75,7 @@ def runs(folder: ResultsFolder) -> Iterator[Finding]:
             continue
         yield from _compare("runs", f"training/{run}/result.json", _expected(spec, tokens, result), result)
         yield from _weights(folder, run, spec)
+        yield from _last_losses(folder, run, result)
     yield from _configured(folder)
 
 
@@ -89,6 +99,15 @@ def _expected(spec: RunSpec, tokens: dict[str, Any], result: dict[str, Any]) -> 
     if not result.get("diverged"):
         expected |= {"steps": spec.training.steps, "tokens": spec.tokens}
     return expected | ({"tokens_digest": tokens["digest"]} if tokens else {})
+
+
+def _last_losses(folder: ResultsFolder, run: str, result: dict[str, Any]) -> Iterator[Finding]:
+    """The losses in result.json are those of the last step in the history."""
+    name = f"training/{run}/history.parquet"
+    history = read_parquet(folder.files[name]) if name in folder.files else []
+    if history:
+        last = {"final_loss": history[-1]["loss"], "validation_loss": history[-1]["validation_loss"]}
+        yield from _compare("runs", f"training/{run}/result.json", last, result)
 
 
 def _weights(folder: ResultsFolder, run: str, spec: RunSpec) -> Iterator[Finding]:

@@ -24,8 +24,12 @@ def products(directory: Path) -> dict[tuple[str, str], str]:
     folder = ResultsFolder(results, figures)
     found: dict[tuple[str, str], str] = {}
     for name, manifest in sorted(folder.manifests.items(), key=lambda item: item[0][::-1]):
-        entries = {role: entry for role, listed in manifest["outputs"].items() for entry in listed}
-        names = {role: folder.name_of(entry, name) for role, entry in entries.items()} | {"manifest": name}
+        names = {"manifest": name}
+        for role, listed in manifest["outputs"].items():
+            for entry in listed:
+                file = folder.name_of(entry, name)
+                several = re.sub(r"\d+\.", "", Path(file).name)  # files that a job writes into a folder
+                names[several if role == "wrote" else role] = file
         for role, file in names.items():
             if file in folder.files and file not in found.values():
                 path = file if file.startswith("paper_figures/") else f"results/smoke/{file}"

@@ -1,4 +1,4 @@
-"""A stranger's path: run, copy, lose products, run again, audit, bundle, verify elsewhere; no surprise on the way."""
+"""A stranger's path: copy a finished run, lose three files, run again, verify, publish, verify elsewhere."""
 
 from __future__ import annotations
 
