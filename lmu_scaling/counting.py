@@ -5,6 +5,7 @@ Table 2 lists one FFN although an LMU block has two; here each sub-layer has its
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,6 +13,10 @@ from lmu_scaling.models import ModelSpec, Row, architecture
 from lmu_scaling.models.sizes import exact_parameters
 
 BYTES = 4  # float32
+# Weights, gradients and Adam's two moments, float32.
+STATE_BYTES = 16
+# The loss computes logits for one chunk of tokens at a time; memory holds them twice, with their gradient.
+LOSS_TOKENS = 512
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,25 @@ class Counts:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class TrainingMemory:
+    """Bytes that training needs: weights, gradients and Adam's moments; the loss; each sequence of a micro-batch."""
+
+    state: int
+    loss: int
+    sequence: int
+
+    def total(self, micro_batch: int) -> int:
+        return self.state + self.loss + micro_batch * self.sequence
+
+    def micro_batch(self, batch: int, memory: float) -> int:
+        """Sequences per forward pass that fit into `memory` bytes, found by halving as the trainer does; 0 if none."""
+        size = batch
+        while size > 1 and self.total(size) > memory:
+            size = math.ceil(size / 2)
+        return size if self.total(size) <= memory else 0
+
+
 def count(spec: ModelSpec) -> Counts:
     arch = architecture(spec.variant)
     rows = tuple(CountedRow(layer.name, spec.blocks, row) for layer in arch.layers for row in layer.rows(spec))
@@ -72,4 +96,13 @@ def count(spec: ModelSpec) -> Counts:
         flops_training_body=3 * body,
         activation_bytes=BYTES * activations,
         rows=rows,
+    )
+
+
+def training_memory(spec: ModelSpec, gpu: bool) -> TrainingMemory:
+    counts = count(spec)
+    return TrainingMemory(
+        state=STATE_BYTES * counts.n_total,
+        loss=2 * BYTES * LOSS_TOKENS * spec.vocab,
+        sequence=spec.context * counts.activation_bytes,
     )

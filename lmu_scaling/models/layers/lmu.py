@@ -104,13 +104,8 @@ class LMU(Layer):
         glorot_(self.p.data[None], generator)
 
     def forward(self, x_bnd: Tensor) -> Tensor:
-        dtype = computing_dtype(x_bnd)
-        with full_precision(x_bnd):
-            L_kq, bias_k, p_i = self.L.to(dtype).flatten(0, 1), self.bias.to(dtype).flatten(), self.p.to(dtype)
-            filters_kn = self.memory.filters(x_bnd.shape[1], dtype, x_bnd.device, L_kq)
-            return lmu_attention(
-                x_bnd.to(dtype), filters_kn, bias_k, p_i, self.scale, compiled=self.compiled, keep=self.keep
-            )
+        parameters = (self.L.flatten(0, 1), self.bias.flatten(), self.p)
+        return lmu_attention(x_bnd, self.memory, *parameters, self.scale, compiled=self.compiled, keep=self.keep)
 
     def initial_state(self, batch: int, device: torch.device | None) -> MemoryState:
         return self.memory.initial_state(batch, self.d, computing_dtype(self.L), device)
