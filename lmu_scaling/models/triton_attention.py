@@ -20,6 +20,7 @@ from torch import Tensor
 TOKENS = 16  # a program's tokens at most: the smallest side of a tensor core's product
 ROWS = 64
 CHANNELS = 16
+SIZES = ("n", "batch", "steps", "columns")  # no kernel of their own for special values
 
 
 @triton.jit
@@ -58,7 +59,7 @@ def _softmax(S, token, live, scale):
     return A / tl.maximum(tl.sum(A, 1), 1e-30)[:, None]
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def attend_kernel(
     y, p, m, n, batch, steps, columns, scale,
     D: tl.constexpr, DP: tl.constexpr, QR: tl.constexpr, T: tl.constexpr,
@@ -67,7 +68,7 @@ def attend_kernel(
     """Write m for T tokens."""
     group, c = tl.program_id(0), tl.program_id(1)
     stride = columns * DP
-    token, column, live, start = _places(group, c, columns, stride, DP, QR, T, R)
+    token, _, live, start = _places(group, c, columns, stride, DP, QR, T, R)
     part = stride.to(tl.int64) * QR
     S = tl.zeros((R, R), tl.float32)
     for first in range(0, DP, DB):
@@ -90,7 +91,7 @@ def attend_kernel(
         tl.store(m + out[:, None] + channel[None, :], value, good[:, None] & (channel < D)[None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def attend_back_kernel(
     y, p, dm, dy, dp, n, batch, steps, columns, scale,
     D: tl.constexpr, DP: tl.constexpr, QR: tl.constexpr, T: tl.constexpr,
@@ -169,9 +170,7 @@ def attend(y_ro: Tensor, p_i: Tensor, m_bnd: Tensor, steps: int, scale: float) -
     attend_kernel[grid](y_ro, p_i, m_bnd, *arguments, scale, **constants.asdict())
 
 
-def attend_back(
-    y_ro: Tensor, p_i: Tensor, dm_bnd: Tensor, dy_ro: Tensor, steps: int, scale: float
-) -> Tensor:
+def attend_back(y_ro: Tensor, p_i: Tensor, dm_bnd: Tensor, dy_ro: Tensor, steps: int, scale: float) -> Tensor:
     """Write dy; returns dp."""
     constants, arguments, grid = _launch(y_ro, p_i, dm_bnd, steps)
     parts = torch.empty(grid[0] * grid[1], constants.R, dtype=torch.float32, device=y_ro.device)

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from lmu_scaling.devices import choose, forbid_tf32
+from lmu_scaling.devices import choose, exact_products
 from lmu_scaling.runtime import keep_freed_memory
 
 Precision = Literal["auto", "float32", "bfloat16"]
@@ -92,7 +92,7 @@ def compute_context(device: str = "auto", precision: str = "auto", threads: int 
         torch.cuda.set_device(chosen)
     if precision == "auto":
         precision = "bfloat16" if chosen.type == "cuda" else "float32"
-    forbid_tf32(lstm=precision == "bfloat16")
+    exact_products(lstm_in_tf32=precision == "bfloat16")
     if world > 1:
         dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
     return ComputeContext(chosen, precision, rank, world)
