@@ -5,7 +5,7 @@
 | CPU, float32, C compiler | kernels/*.c (`native`) | kernels/head.c, for d ≤ 80 (`native`) |
 | CPU otherwise | torch (`time` for small q', else `torch`) | torch tiles (`tiles`) |
 | GPU | matrix products, then a Triton kernel (`products`) | a Triton kernel that writes no logits (`triton`) |
-| GPU without Triton, or after a failed check | matrix products, then torch.compile or torch | torch, in chunks (`chunks`) |
+| GPU, no Triton or a failed check | matrix products, then torch.compile or torch | torch, in chunks (`chunks`) |
 
 A GPU's products run in bfloat16 under autocast, else in float32 (never in TF32). The meta device stands for a GPU in
 tests that count operations and bytes.

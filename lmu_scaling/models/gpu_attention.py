@@ -3,7 +3,7 @@
 The attention is a Triton kernel (`triton_attention.py`) if it proves itself on this device (`verification.py`),
 otherwise torch.compile's form of the equations, otherwise the equations in torch.
 
-Axes: b batch, n time, d channel, k = 3q' rows of Q, K and V, i row of Q, j row of K and V; r and o as in `lmu_products`.
+Axes: b batch, n time, d channel, k = 3q' rows of Q, K and V, i row of Q, j row of K and V; r, o as in `lmu_products`.
 """
 
 from __future__ import annotations
@@ -118,7 +118,9 @@ def compare(d: int, q_reduced: int, dtype: torch.dtype, device: torch.device) ->
     cut = chunks(n, 10, k)
     count = cut.steps * k * cut.count * b * padded(d)
     wave = torch.sin(torch.arange(count, dtype=torch.float64, device=device) * 1.7).to(dtype)
-    y_ro = wave.view(cut.steps * k, -1).requires_grad_()
+    wave = wave.view(cut.steps * k, -1, padded(d))
+    wave[..., d:] = 0  # as `lmu_products` leaves them
+    y_ro = wave.flatten(1).requires_grad_()
     p_i = torch.cos(torch.arange(q_reduced, dtype=torch.float32, device=device)).requires_grad_()
     dm_bnd = torch.cos(torch.arange(b * n * d, dtype=torch.float32, device=device)).view(b, n, d)
     found = []

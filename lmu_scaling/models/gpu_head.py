@@ -70,6 +70,7 @@ def compare(d: int, dtype: torch.dtype, device: torch.device) -> list[Comparison
     width, total, classes = d + -d % 8, 83, 301
     wave = torch.sin(torch.arange((total + classes) * width, dtype=torch.float64, device=device) * 1.3).to(dtype)
     h_td, weight_vd = wave.view(-1, width).split((total, classes))
+    h_td = h_td * width**-0.5  # logits of a trained model's size
     found = torch.ops.lmu_scaling.head(h_td.contiguous(), weight_vd.contiguous())
     wanted = chunked(h_td.double(), weight_vd.double())
     return [Comparison(*row) for row in zip(("log sum", "dh", "dweight"), found, wanted, strict=True)]

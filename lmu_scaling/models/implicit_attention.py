@@ -8,8 +8,8 @@ m = p·softmax(QKᵀ)·V. Because p is a row vector, m = w·V with w = p·softma
 * `plain_time`: torch with autograd, for small q' without a compiler;
 * matrix products and a Triton kernel, for GPUs: `lmu_products.py`, `gpu_attention.py`.
 
-`forms.py` says which form runs where. The gradient needs only x. The pre-activations y of Q, K and V are kept as well, or
-recomputed (`keep=False`).
+`forms.py` says which form runs where. The gradient needs only x. The pre-activations y of Q, K and V are kept as well,
+or recomputed (`keep=False`).
 
 Axes: b batch, n time, d channel, k = 3q' rows of Q, K and V together, i row of Q, j row of K and V, f frequency.
 """

@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from lmu_scaling.models.legendre import Impulse, impulse
 
@@ -139,7 +138,6 @@ class _Products(torch.autograd.Function):
         Z_zo, W_rz = _inputs(x_bnd, S, cut, dtype), W_rz.to(dtype)
         ctx.save_for_backward(Z_zo, W_rz, S)
         ctx.cut, ctx.shape = cut, x_bnd.shape
-        ctx.set_materialize_grads(False)
         return W_rz @ Z_zo
 
     @staticmethod
@@ -160,13 +158,16 @@ def _inputs(x_bnd: Tensor, S: Tensor, cut: Chunks, dtype: torch.dtype) -> Tensor
     """Z [z, (j, b, d)]; padded channels are zero in every row, so that they add nothing to any product."""
     b, n, d = x_bnd.shape
     width = padded(d)
-    x_nbd = F.pad(x_bnd.to(dtype), (0, width - d, 0, cut.length - n)).transpose(0, 1).contiguous()
+    x_nbd = torch.empty(cut.length, b, width, dtype=dtype, device=x_bnd.device)
+    x_nbd[:n, :, :d] = x_bnd.transpose(0, 1)
+    x_nbd[n:].zero_()
+    x_nbd[..., d:].zero_()
     Z = x_nbd.new_empty(cut.rows, cut.count, b, width)
     Z[: cut.steps] = x_nbd.view(cut.count, cut.steps, b, width).transpose(0, 1)
     states = Z[cut.steps : cut.steps + cut.q].view(cut.q * cut.count, -1)
     torch.mm(S, x_nbd.view(cut.length, -1), out=states)
-    Z[cut.steps + cut.q :] = 0
-    Z[cut.steps + cut.q, ..., :d] = 1
+    Z[cut.steps + cut.q :].zero_()
+    Z[cut.steps + cut.q, ..., :d].fill_(1)
     return Z.view(cut.rows, -1)
 
 

@@ -1,7 +1,7 @@
 """Implicit self-attention (eqs. 9 and 10) as one Triton kernel forwards and one backwards. Imports Triton.
 
-A program handles T tokens at once: the rows (token, i) of their Q, K and V fill a tile of R = 64 rows, and the scores of
-different tokens are masked. Channels are read in blocks, so that nothing but y, m and their gradients touches memory.
+A program handles T tokens at once: the rows (token, i) of their Q, K and V fill a tile of R = 64 rows, and the scores
+of different tokens are masked. Channels are read in blocks: nothing but y, m and their gradients touches memory.
 y comes from `lmu_products`: rows (step c of a chunk, Q/K/V, i), columns (chunk j, sequence b, channel); a program's
 tokens have the same c, so that their columns are adjacent. Operands of products have y's dtype, sums are float32.
 
@@ -161,7 +161,7 @@ def tiles(d: int, width: int, q_reduced: int) -> Tiles:
     """`width`: channels of y, a multiple of 8. Blocks of 16 channels are one sector of memory and spill no register."""
     tokens = max(1, min(TOKENS, ROWS // q_reduced))
     rows = max(16, triton.next_power_of_2(tokens * q_reduced))
-    return Tiles(d, width, q_reduced, tokens, rows, TOKENS, CHANNELS, num_warps=4, num_stages=2)
+    return Tiles(d, width, q_reduced, tokens, rows, TOKENS, CHANNELS, num_warps=4, num_stages=3)
 
 
 def attend(y_ro: Tensor, p_i: Tensor, m_bnd: Tensor, steps: int, scale: float) -> None:

@@ -1,8 +1,8 @@
 """ln Σ exp(h·Wᵀ) of every token and the gradients of its mean, as two Triton kernels that write no logits.
 
-The gradient to h is softmax(hWᵀ)·W: attention with the tokens as queries and the classes as keys and values, so that one
-pass with a running maximum gives the sum and the gradient. The second kernel computes the logits again for the gradient
-to W. That is four products instead of three, and no traffic for 50,257 logits per token.
+The gradient to h is softmax(hWᵀ)·W: attention with the tokens as queries and the classes as keys and values, so that
+one pass with a running maximum gives the sum and the gradient. The second kernel computes the logits again for the
+gradient to W. That is four products instead of three, and no traffic for 50,257 logits per token.
 
 A tile's side must be a power of two, the width need not be one: operands are read in two parts (48 = 32 + 16).
 Operands of products have h's dtype, sums are float32.

@@ -50,7 +50,7 @@ def measure_throughput(config: Config, threads: int = 1) -> dict[str, float]:
 
 
 def forget_compiled_code() -> None:
-    """Begin a new model like a new process: after eight shapes of one function torch.compile would run it uncompiled."""
+    """Begin a model like a new process: after eight shapes of one function torch.compile would run it uncompiled."""
     if "torch._dynamo" in sys.modules:
         torch.compiler.reset()
     torch.cuda.empty_cache()

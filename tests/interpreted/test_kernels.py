@@ -13,8 +13,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-assert os.environ.get("TRITON_INTERPRET") == "1", "run through tests/unit/test_models_triton.py"
-
 from lmu_scaling.models import gpu_attention, gpu_head, triton_attention, triton_head, verification
 from lmu_scaling.models.lmu_products import Chunks, PreActivations, chunks, padded
 
@@ -22,6 +20,7 @@ CPU = torch.device("cpu")
 PAPER = [(48, 6), (64, 8), (92, 11), (120, 15), (144, 18), (204, 25)]  # d and q'
 BOUND = {torch.float32: 5e-6, torch.float16: 2e-3}
 torch.set_num_threads(1)
+assert os.environ.get("TRITON_INTERPRET") == "1", "run through tests/unit/test_models_triton.py"
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -53,7 +52,7 @@ def attention_errors(cut: Chunks, b: int, d: int, r: int, scale: float, dtype: t
 
 
 @given(data=st.data())
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=6)
 def test_attention_equals_the_equations_for_any_shape(data) -> None:
     b, n, d = data.draw(st.integers(1, 4), "b"), data.draw(st.integers(1, 19), "n"), data.draw(st.integers(1, 40), "d")
     r, dtype = data.draw(st.integers(1, 20), "r"), data.draw(st.sampled_from(list(BOUND)))
@@ -63,16 +62,17 @@ def test_attention_equals_the_equations_for_any_shape(data) -> None:
     assert all(error <= BOUND[dtype] for error in errors.values()), errors
 
 
-@pytest.mark.parametrize(("d", "r"), PAPER)
-@pytest.mark.parametrize("dtype", BOUND)
+@pytest.mark.parametrize(
+    ("d", "r", "dtype"), [*((d, r, torch.float32) for d, r in PAPER), (48, 6, torch.float16), (204, 25, torch.float16)]
+)
 def test_attention_equals_the_equations_at_the_papers_sizes(d: int, r: int, dtype: torch.dtype) -> None:
-    """Two steps of a chunk, and columns that do not fill the last group of tokens."""
-    errors = attention_errors(Chunks(5, 10 * r, 2, 3), 1, d, r, d**-0.5, dtype)
+    """Columns that do not fill the last group of tokens, and padded time."""
+    errors = attention_errors(Chunks(2, 10 * r, 1, 3), 1, d, r, d**-0.5, dtype)
     assert all(error <= BOUND[dtype] for error in errors.values()), errors
 
 
 @given(data=st.data())
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=6)
 def test_the_heads_sums_and_gradients_equal_float64_for_any_shape(data) -> None:
     total, classes = data.draw(st.integers(1, 150), "tokens"), data.draw(st.integers(1, 150), "classes")
     width, dtype = 8 * data.draw(st.integers(1, 26), "width / 8"), data.draw(st.sampled_from(list(BOUND)))

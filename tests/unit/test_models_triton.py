@@ -79,8 +79,7 @@ def test_a_kernel_compiles_to_tensor_core_code_without_spilled_registers(
             subprocess.run([tools / tool, *flags, file.name], capture_output=True, text=True, check=True).stdout
             for tool, flags in (("cuobjdump", ["-res-usage"]), ("nvdisasm", []))
         )
-    registers, stack = map(int, re.search(r"REG:(\d+) STACK:(\d+)", usage).groups())
-    assert registers <= 255 and stack == 0, "registers are spilled"
+    assert re.search(r"STACK:0 ", usage), "registers are spilled"
     assert not re.search(r"\b(STL|LDL)\b", code), "registers are spilled"
     assert made.metadata.shared <= ARCHITECTURES[architecture]
     assert re.search(r"\b(HMMA|HGMMA)", code), "products do not run on tensor cores"
