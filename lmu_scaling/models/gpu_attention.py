@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from lmu_scaling.models.chunks import chunks, padded
 from lmu_scaling.models.forms import has_triton
-from lmu_scaling.models.lmu_products import PreActivations, chunks, padded, pre_activations
+from lmu_scaling.models.lmu_products import PreActivations, pre_activations
 from lmu_scaling.models.verification import Comparison, proven
 
 OPERATIONS = torch.library.Library("lmu_scaling", "FRAGMENT")

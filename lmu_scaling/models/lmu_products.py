@@ -14,7 +14,6 @@ q order of the memory, z row of Z, o = (j, b, d) column of Z and y.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -23,44 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lmu_scaling.models.chunks import Chunks, chunks, padded
 from lmu_scaling.models.legendre import Impulse, impulse
-
-MULTIPLE = 8  # tensor cores want rows of 16 bytes: 8 numbers of bfloat16
-LONGEST_CHUNK = 128
-
-
-def padded(size: int) -> int:
-    return math.ceil(size / MULTIPLE) * MULTIPLE
-
-
-@dataclass(frozen=True)
-class Chunks:
-    """How n steps are cut: J chunks of C steps; Z has `rows` rows: C steps, q states, a one, and zeros."""
-
-    n: int
-    q: int
-    steps: int
-    count: int
-
-    @property
-    def rows(self) -> int:
-        return padded(self.steps + self.q + 1)
-
-    @property
-    def length(self) -> int:
-        return self.steps * self.count
-
-    def flops(self, k: int) -> int:
-        """Of a forward pass, per sequence and channel."""
-        return 2 * self.length * (self.rows * k + self.q * self.count)
-
-
-@lru_cache(maxsize=256)
-def chunks(n: int, q: int, k: int) -> Chunks:
-    """The cut with the fewest FLOPs: short chunks cost states, long ones a larger Toeplitz matrix."""
-    lengths = range(MULTIPLE, min(LONGEST_CHUNK, padded(n)) + 1, MULTIPLE)
-    return min((Chunks(n, q, steps, math.ceil(n / steps)) for steps in lengths), key=lambda cut: cut.flops(k))
-
 
 # Frozen matrices, from float64 -------------------------------------------------------------------------------------
 

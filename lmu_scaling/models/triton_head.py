@@ -15,9 +15,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from lmu_scaling.models.chunks import parts
+
 SIZES = ("total", "classes")  # no kernel of their own for special values
 BLOCK = 64  # tokens and classes of a tile
-SMALLEST = 16  # side of a tensor core's product
 
 
 @triton.jit
@@ -84,8 +85,7 @@ def head_back_kernel(
 
 def tiles(width: int) -> dict[str, int]:
     """Constants of the kernels for one width, a multiple of 8."""
-    first = max(SMALLEST, 1 << ((width - 1).bit_length() - 1))
-    second = max(SMALLEST, triton.next_power_of_2(max(1, width - first)))
+    first, second = parts(width)
     warps = 4 if first + second <= 128 else 8
     return {"D": width, "DA": first, "DB": second, "BLOCK": BLOCK, "num_warps": warps, "num_stages": 2}
 

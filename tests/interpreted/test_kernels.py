@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lmu_scaling.models import gpu_attention, gpu_head, triton_attention, triton_head, verification
-from lmu_scaling.models.lmu_products import Chunks, PreActivations, chunks, padded
+from lmu_scaling.models.chunks import Chunks, chunks, padded
+from lmu_scaling.models.lmu_products import PreActivations
 
 CPU = torch.device("cpu")
 PAPER = [(48, 6), (64, 8), (92, 11), (120, 15), (144, 18), (204, 25)]  # d and q'

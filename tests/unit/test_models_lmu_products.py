@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lmu_scaling.models import lmu_products as module
+from lmu_scaling.models.chunks import chunks, padded
 from lmu_scaling.models.forms import lmu_form
 from lmu_scaling.models.gpu_attention import lmu_attention
 from lmu_scaling.models.legendre import LegendreMemory
@@ -65,7 +66,7 @@ def test_hand_written_gradients_pass_gradcheck() -> None:
 def test_padded_channels_stay_zero_and_change_nothing() -> None:
     memory, leaves = LegendreMemory(6, 20), case(2, 30, 5, 6, 2)
     y = module.pre_activations(*leaves[:3], memory.theta)
-    columns = y.y_ro.view(y.cut.steps * 6, -1, module.padded(5))
+    columns = y.y_ro.view(y.cut.steps * 6, -1, padded(5))
     assert torch.count_nonzero(columns[..., 5:]) == 0
     assert torch.count_nonzero(columns[..., :5]) > 0
 
@@ -73,7 +74,7 @@ def test_padded_channels_stay_zero_and_change_nothing() -> None:
 @pytest.mark.parametrize(("q", "r"), [(60, 6), (80, 8), (110, 11), (150, 15), (180, 18), (250, 25)])
 def test_the_cut_is_the_cheapest_one_and_covers_the_sequence(q: int, r: int) -> None:
     """C = 64 at the paper's n = 1024 and q' = q/10: √(n q / 3q') = 58."""
-    cut = module.chunks(1024, q, 3 * r)
+    cut = chunks(1024, q, 3 * r)
     assert (cut.steps, cut.count) == (64, 16)
     assert cut.rows % 8 == 0 and cut.rows >= 64 + q + 1
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from lmu_scaling.models.lmu_products import padded
+from lmu_scaling.models.chunks import padded
 from tests.needs import ROOT, needs
 
 needs_triton = needs(importlib.util.find_spec("triton"), "Triton is not installed: it exists for Linux on x86-64")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lmu_scaling.models.architecture import LayerDescription, ModelSpec, Row, register_layer
+from lmu_scaling.models.architecture import GPUWork, LayerDescription, ModelSpec, Row, register_layer
 
 GATES = "LSTM gates"
 
@@ -14,6 +14,7 @@ register_layer(
         rows=lambda spec: (Row(GATES, "8d²", 8 * spec.d * spec.d, "16d²", 16 * spec.d * spec.d),),
         activations=lambda spec: 6 * spec.d,
         builder=f"{__name__}:LSTM",
+        gpu=lambda spec: GPUWork(3 * 16 * spec.d * spec.d, 40 * 6 * spec.d, steps=3),
     )
 )
 
