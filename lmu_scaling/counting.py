@@ -108,7 +108,7 @@ def count(spec: ModelSpec) -> Counts:
 
 
 def training_memory(spec: ModelSpec, gpu: bool) -> TrainingMemory:
-    """On a GPU activations are bfloat16, and the backward pass of the largest layer needs work space (tests/meta.py)."""
+    """On a GPU activations are bfloat16, and the backward pass of the largest layer needs work space."""
     counts = count(spec)
     held = float(counts.activation_bytes)
     if gpu:

@@ -14,6 +14,7 @@ from lmu_scaling.models.chunks import chunks, padded
 from lmu_scaling.models.forms import lmu_form
 from lmu_scaling.models.gpu_attention import lmu_attention
 from lmu_scaling.models.legendre import LegendreMemory
+from lmu_scaling.models.verification import BOUNDS
 from tests.unit.test_models_implicit_attention import NAMES, assert_near, case, literal, results
 
 # Relative error (of norms) of y, dx, dL and dbias. bfloat16: 3.4e-3 was measured; x alone in bfloat16 causes 1.6e-3.
@@ -84,3 +85,18 @@ def test_gpus_and_only_gpus_use_products() -> None:
         for compiled in (True, False):
             assert lmu_form("cuda", dtype, 25, compiled) == lmu_form("meta", dtype, 25, compiled) == "products"
             assert lmu_form("cpu", dtype, 25, compiled) != "products"
+
+
+@pytest.mark.parametrize(("d", "q"), [(48, 60), (204, 250)])
+def test_in_bfloat16_the_layer_stays_within_what_the_self_test_allows(d: int, q: int) -> None:
+    """m and its gradients, one sequence, as the GPU path computes them."""
+    memory, r = LegendreMemory(q, 4 * q), q // 10
+    x, L, bias, p = case(1, 64, d, q, r)
+    leaves = [x, (L / 3).detach().requires_grad_(), (bias / 10).detach().requires_grad_(), p]
+    exact = results(through_products, leaves, d**-0.5, memory)
+    single = [part.detach().float().requires_grad_() for part in leaves]
+
+    def rounded(x, L, bias, p, scale, memory):
+        return lmu_attention(x, L, bias, p, memory.theta, scale, torch.bfloat16, compiled=False)
+
+    assert_near(results(rounded, single, d**-0.5, memory), exact, BOUNDS[torch.bfloat16])

@@ -1,6 +1,6 @@
 """One training step on a GPU, counted without one: bytes, launches and host synchronisations stay within a budget.
 
-The numbers are kilobytes per token, forwards and backwards, at n = 1024 with 64 sequences. The FFT form moved 7,441 in
+The numbers are kilobytes per token, forwards and backwards, at n = 1024 with 128 sequences. The FFT form moved 7,441 in
 the body of the LMU at d = 204 and 479 at d = 48; the head, in chunks, 1,571. Not counted: cuDNN's LSTM.
 """
 
@@ -10,7 +10,8 @@ import importlib.util
 
 import pytest
 
-from lmu_scaling.models import native
+from lmu_scaling.counting import gpu_work, training_memory
+from lmu_scaling.models import native, resolve
 from tests import meta
 from tests.needs import needs
 
@@ -18,7 +19,7 @@ pytestmark = [
     needs(importlib.util.find_spec("triton"), "Triton is not installed: it exists for Linux on x86-64"),
     needs(native.kernels(), "no C compiler on this machine"),
 ]
-SEQUENCES = 64
+SEQUENCES = 128  # the smallest micro-batch of the paper's models on 40 GB
 BODY = {
     ("lmu", 48): 85,
     ("lmu", 204): 800,
@@ -45,6 +46,22 @@ def test_a_step_stays_within_its_budget(variant: str, d: int) -> None:
     once = sum(meta.optimiser_step(meta.model(variant, d)).launches.values())
     each = sum(step.body.launches.values()) + sum(step.head.launches.values())
     assert BATCH // SEQUENCES * each + once <= LAUNCHES
+
+
+@pytest.mark.parametrize(("variant", "d"), BODY)
+def test_the_plan_knows_the_bytes_that_a_step_moves_and_holds(variant: str, d: int) -> None:
+    net = meta.model(variant, d)
+    step, work, memory = meta.micro_batch(net, SEQUENCES), gpu_work(net.spec), training_memory(net.spec, gpu=True)
+    counted = 1e3 * (kilobytes_per_token(step.body) + kilobytes_per_token(step.head))
+    assert work.bytes == pytest.approx(counted, rel=0.15)
+    held = step.held / SEQUENCES
+    assert held <= memory.sequence <= 1.6 * held
+
+
+def test_the_papers_batch_takes_few_micro_batches_on_40_gigabytes() -> None:
+    for variant, d in BODY:
+        memory = training_memory(resolve(variant, d, 1024, 50257), gpu=True)
+        assert memory.micro_batch(BATCH, 0.85 * 40e9) >= SEQUENCES
 
 
 def test_the_counter_sees_logits_that_are_written_and_hosts_that_wait() -> None:

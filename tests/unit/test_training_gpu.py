@@ -123,7 +123,12 @@ def test_when_one_process_runs_out_of_memory_all_of_them_halve_and_the_loss_is_t
         launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *program]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo"}
         done = subprocess.run(
-            [*launch, *arguments(folder, tokens)], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300
+            [*launch, *arguments(folder, tokens)],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
         )
         assert done.returncode == 0, done.stderr
         histories.append(pq.read_table(folder / "h.parquet"))
