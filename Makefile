@@ -96,7 +96,8 @@ lock:
 	  .venv-lock/bin/pip freeze | sed 's/^torch==.*/torch==2.13.0/' ) > requirements.lock
 	.venv-lock/bin/pip install -qq $$($(PYTHON) envs/lock.py --dev-names)
 	( echo "# Test tools and linters, on top of requirements.lock." ; echo "-r requirements.lock" ; \
-	  .venv-lock/bin/pip freeze | sed 's/^torch==.*/torch==2.13.0/' | grep -vxFf requirements.lock ) > requirements-dev.lock
+	  .venv-lock/bin/pip freeze | sed 's/^torch==.*/torch==2.13.0/' | grep -vxFf requirements.lock | \
+	  sed 's/^triton==.*/&; sys_platform == "linux" and platform_machine == "x86_64"/' ) > requirements-dev.lock
 	rm -rf .venv-lock
 	$(PYTHON) envs/lock.py --write
 

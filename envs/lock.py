@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-PIN = re.compile(r"^(?P<indent>\s+- )(?P<name>[A-Za-z0-9_.-]+)(?:==(?P<version>\S+))?$")
+PIN = re.compile(r"^(?P<indent>\s+- )(?P<name>[A-Za-z0-9_.-]+)(?:==(?P<version>[^\s;]+))?(?P<marker>; .+)?$")
 
 
 def normal(name: str) -> str:
@@ -27,7 +27,7 @@ def locked() -> dict[str, str]:
         for line in (HERE.parent / lock).read_text("utf-8").splitlines():
             name, _, version = line.partition("==")
             if version and not line.startswith(("#", "-")):
-                pins[normal(name)] = version.strip()
+                pins[normal(name)] = version.partition(";")[0].strip()
     return pins
 
 
@@ -41,7 +41,7 @@ def synced(text: str, pins: dict[str, str], path: Path) -> str:
             raise SystemExit(f"{path.name}: not a pin: {line!r}")
         if normal(match["name"]) not in pins:
             raise SystemExit(f"{path.name}: {match['name']} is not in requirements.lock; run `make lock`")
-        lines.append(f"{match['indent']}{match['name']}=={pins[normal(match['name'])]}")
+        lines.append(f"{match['indent']}{match['name']}=={pins[normal(match['name'])]}{match['marker'] or ''}")
     return head + marker + "\n".join(lines) + "\n"
 
 

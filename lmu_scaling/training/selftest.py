@@ -27,7 +27,6 @@ from lmu_scaling.runtime import si, write_json
 from lmu_scaling.training.compute import ComputeContext, Precision, compute_context, matmul_peak, peak_memory
 from lmu_scaling.training.loop import Objective
 
-AFFECTS_RESULTS = False
 Form = Callable[[Tensor], Tensor]
 SECONDS = 0.3  # of each timing
 # d, n, sequences and classes of the checks and timings
