@@ -8,6 +8,7 @@ from functools import lru_cache
 
 MULTIPLE = 8  # tensor cores want rows of 16 bytes: 8 numbers of bfloat16
 LONGEST_CHUNK = 128
+SEGMENT = 2048  # longer sequences carry their memory from segment to segment: cost per token stays constant
 OWN_KERNEL = 0.7  # speed of a product in a kernel of ours, assumed, relative to the library's
 SMALLEST = 16  # side of a tensor core's product
 

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lmu_scaling.models.chunks import chunks, padded
+from lmu_scaling.models.chunks import SEGMENT, chunks, padded
 from lmu_scaling.models.forms import has_triton
-from lmu_scaling.models.lmu_products import PreActivations, pre_activations
+from lmu_scaling.models.lmu_products import PreActivations, pre_activations, segment_starts
 from lmu_scaling.models.verification import Comparison, proven
 
 OPERATIONS = torch.library.Library("lmu_scaling", "FRAGMENT")
@@ -38,9 +38,18 @@ def lmu_attention(
     compiled: bool,
 ) -> Tensor:
     """m [b, n, d] (eqs. 1 and 8–10); large products run in `dtype`."""
-    y = pre_activations(x_bnd, L_kq, bias_k, theta, dtype)
-    if compiled and has_triton() and kernel_is_right(x_bnd.shape[2], len(p_i), dtype, x_bnd.device):
-        return TritonAttention.apply(y.y_ro, p_i, (*x_bnd.shape, y.cut.steps), scale)
+    (b, n, d), start_bqd = x_bnd.shape, None
+    if n > SEGMENT:
+        x_bsnd = F.pad(x_bnd, (0, 0, 0, -n % SEGMENT)).view(b, -1, SEGMENT, d)
+        start_bqd = segment_starts(x_bsnd, L_kq.shape[1], len(L_kq), theta)
+        x_bnd = x_bsnd.flatten(0, 1)
+    y = pre_activations(x_bnd, L_kq, bias_k, theta, dtype, start_bqd)
+    return _attend(y, p_i, scale, compiled).reshape(b, -1, d)[:, :n]
+
+
+def _attend(y: PreActivations, p_i: Tensor, scale: float, compiled: bool) -> Tensor:
+    if compiled and has_triton() and kernel_is_right(y.d, len(p_i), y.y_ro.dtype, y.y_ro.device):
+        return TritonAttention.apply(y.y_ro, p_i, (y.batch, y.cut.n, y.d, y.cut.steps), scale)
     form = compiled_tokens() if compiled and has_triton() else attend_tokens
     return form(y.tokens().to(p_i.dtype), p_i, scale)
 
@@ -78,7 +87,7 @@ class TritonAttention(torch.autograd.Function):
 
 
 @torch.library.impl(OPERATIONS, "attend", "CUDA")
-def _attend(y_ro: Tensor, p_i: Tensor, b: int, n: int, d: int, steps: int, scale: float) -> Tensor:
+def _attend_on_gpu(y_ro: Tensor, p_i: Tensor, b: int, n: int, d: int, steps: int, scale: float) -> Tensor:
     from lmu_scaling.models import triton_attention
 
     m_bnd = torch.empty(b, n, d, dtype=torch.float32, device=y_ro.device)
@@ -87,7 +96,7 @@ def _attend(y_ro: Tensor, p_i: Tensor, b: int, n: int, d: int, steps: int, scale
 
 
 @torch.library.impl(OPERATIONS, "attend_back", "CUDA")
-def _attend_back(y_ro: Tensor, p_i: Tensor, dm_bnd: Tensor, steps: int, scale: float) -> tuple[Tensor, Tensor]:
+def _attend_back_on_gpu(y_ro: Tensor, p_i: Tensor, dm_bnd: Tensor, steps: int, scale: float) -> tuple[Tensor, Tensor]:
     from lmu_scaling.models import triton_attention
 
     dy_ro = torch.empty_like(y_ro)

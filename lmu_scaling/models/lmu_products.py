@@ -6,7 +6,8 @@ A sequence is cut into J chunks of C steps. Two products with frozen matrices re
     y   = W [x of the chunk; m_j; 1]      W = [Toeplitz(L H), L Ā^(c+1), b]
 
 Both are plain products of two matrices, forwards and backwards, because Z = [x; m; 1] is laid out as [row, (chunk,
-sequence, channel)]. Per token and block they move 12 bytes for each number of y; the FFT moves 188.
+sequence, channel)]. Per token and block they move 12 bytes for each number of y; the FFT moves 188. A sequence of more
+than `SEGMENT` steps is cut into segments, each of which starts with the memory that the one before it leaves.
 
 Axes: b batch, n time, d channel (padded to a multiple of 8), j chunk, c step of a chunk, k = 3q' rows of Q, K and V,
 q order of the memory, z row of Z, o = (j, b, d) column of Z and y.
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from lmu_scaling.models.chunks import Chunks, chunks, padded
 from lmu_scaling.models.legendre import Impulse, impulse
@@ -61,6 +63,31 @@ def frozen(q: int, theta: float, cut: Chunks, dtype: torch.dtype, device: torch.
     return S, G
 
 
+@lru_cache(maxsize=8)
+def carrying(
+    q: int, theta: float, cut: Chunks, dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What a segment's start does to its chunks (Ā^(jC)) and to its end (Ā^n), and what its inputs do to its end."""
+    system, wide = impulse(q, theta), torch.promote_types(dtype, torch.float32)
+    powers = [np.linalg.matrix_power(system.A_qq, j * cut.steps) for j in range(cut.count)]
+    arrays = (np.stack(powers, axis=1).reshape(-1, q), np.linalg.matrix_power(system.A_qq, cut.n))
+    with torch.inference_mode(False):
+        to_chunks, to_end = (torch.from_numpy(array).to(device) for array in arrays)
+        inputs = torch.from_numpy(np.ascontiguousarray(system.response(cut.n)[:, ::-1])).to(device)
+    return to_chunks.to(dtype), to_end.to(wide), inputs.to(wide)
+
+
+def segment_starts(x_bsnd: Tensor, q: int, k: int, theta: float) -> Tensor:
+    """The memory [(b, s), q, d] at the start of every segment, in x's dtype."""
+    b, s, n, d = x_bsnd.shape
+    _, to_end_qq, inputs_qn = carrying(q, theta, chunks(n, q, k), x_bsnd.dtype, x_bsnd.device)
+    ends_bsqd = inputs_qn @ x_bsnd
+    starts = [x_bsnd.new_zeros(b, q, d)]
+    for i in range(s - 1):
+        starts.append(to_end_qq @ starts[-1] + ends_bsqd[:, i])
+    return torch.stack(starts, dim=1).flatten(0, 1)
+
+
 # Products ----------------------------------------------------------------------------------------------------------
 
 
@@ -81,25 +108,43 @@ class PreActivations:
 
 
 def pre_activations(
-    x_bnd: Tensor, L_kq: Tensor, bias_k: Tensor, theta: float, dtype: torch.dtype | None = None
+    x_bnd: Tensor,
+    L_kq: Tensor,
+    bias_k: Tensor,
+    theta: float,
+    dtype: torch.dtype | None = None,
+    start_bqd: Tensor | None = None,
 ) -> PreActivations:
-    """y for every token. L and the bias are float32 or float64; the large products run in `dtype` (default: x's)."""
+    """y for every token. L and the bias are float32 or float64; the large products run in `dtype` (default: x's).
+
+    `start_bqd`: the memory before the first step, if it is not zero.
+    """
     (b, n, d), (k, q) = x_bnd.shape, L_kq.shape
     dtype = dtype or x_bnd.dtype
     cut = chunks(n, q, k)
     S, G = frozen(q, theta, cut, dtype, x_bnd.device)
     W_kcz = (torch.cat([L_kq, bias_k[:, None]], dim=1) @ G).view(k, cut.steps, cut.rows)
     W_rz = W_kcz.transpose(0, 1).reshape(cut.steps * k, cut.rows)
-    return PreActivations(_Products.apply(x_bnd, W_rz, S, cut, dtype), cut, b, d)
+    to_chunks = None if start_bqd is None else carrying(q, theta, cut, dtype, x_bnd.device)[0]
+    return PreActivations(_Products.apply(x_bnd, start_bqd, W_rz, S, to_chunks, cut, dtype), cut, b, d)
 
 
 class _Products(torch.autograd.Function):
-    """y = W Z(x), with the gradients to W and x by hand; both sums over tokens are float32 or wider."""
+    """y = W Z(x, start), with the gradients by hand; sums over tokens are float32 or wider."""
 
     @staticmethod
-    def forward(ctx: Any, x_bnd: Tensor, W_rz: Tensor, S: Tensor, cut: Chunks, dtype: torch.dtype) -> Tensor:
-        Z_zo, W_rz = _inputs(x_bnd, S, cut, dtype), W_rz.to(dtype)
-        ctx.save_for_backward(Z_zo, W_rz, S)
+    def forward(
+        ctx: Any,
+        x_bnd: Tensor,
+        start_bqd: Tensor | None,
+        W_rz: Tensor,
+        S: Tensor,
+        to_chunks: Tensor | None,
+        cut: Chunks,
+        dtype: torch.dtype,
+    ) -> Tensor:
+        Z_zo, W_rz = _inputs(x_bnd, start_bqd, S, to_chunks, cut, dtype), W_rz.to(dtype)
+        ctx.save_for_backward(Z_zo, W_rz, S, to_chunks)
         ctx.cut, ctx.shape = cut, x_bnd.shape
         return W_rz @ Z_zo
 
@@ -107,17 +152,22 @@ class _Products(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (dy_ro,) = grads
-        Z_zo, W_rz, S = ctx.saved_tensors
+        Z_zo, W_rz, S, to_chunks = ctx.saved_tensors
         cut, (b, n, d) = ctx.cut, ctx.shape
         dW_rz = wide_product(dy_ro, Z_zo.T)
         dZ_zo = W_rz.T @ dy_ro
         dstates = dZ_zo[cut.steps : cut.steps + cut.q].view(cut.q * cut.count, -1)
         dx_nbd = wide_product(S.T, dstates).view(cut.count, cut.steps, b, padded(d))
         dx_nbd += dZ_zo[: cut.steps].view(cut.steps, cut.count, b, padded(d)).transpose(0, 1)
-        return dx_nbd.flatten(0, 1)[:n, :, :d].transpose(0, 1), dW_rz, None, None, None
+        dstart_bqd = None
+        if to_chunks is not None:
+            dstart_bqd = wide_product(to_chunks.T, dstates).view(cut.q, b, padded(d))[..., :d].transpose(0, 1)
+        return dx_nbd.flatten(0, 1)[:n, :, :d].transpose(0, 1), dstart_bqd, dW_rz, None, None, None, None
 
 
-def _inputs(x_bnd: Tensor, S: Tensor, cut: Chunks, dtype: torch.dtype) -> Tensor:
+def _inputs(
+    x_bnd: Tensor, start_bqd: Tensor | None, S: Tensor, to_chunks: Tensor | None, cut: Chunks, dtype: torch.dtype
+) -> Tensor:
     """Z [z, (j, b, d)]; padded channels are zero in every row, so that they add nothing to any product."""
     b, n, d = x_bnd.shape
     width = padded(d)
@@ -129,6 +179,9 @@ def _inputs(x_bnd: Tensor, S: Tensor, cut: Chunks, dtype: torch.dtype) -> Tensor
     Z[: cut.steps] = x_nbd.view(cut.count, cut.steps, b, width).transpose(0, 1)
     states = Z[cut.steps : cut.steps + cut.q].view(cut.q * cut.count, -1)
     torch.mm(S, x_nbd.view(cut.length, -1), out=states)
+    if start_bqd is not None and to_chunks is not None:
+        start_qbd = F.pad(start_bqd.to(dtype), (0, width - d)).transpose(0, 1).reshape(cut.q, -1)
+        states.addmm_(to_chunks, start_qbd)
     Z[cut.steps + cut.q :].zero_()
     Z[cut.steps + cut.q, ..., :d].fill_(1)
     return Z.view(cut.rows, -1)

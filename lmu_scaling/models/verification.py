@@ -50,7 +50,8 @@ def _judge(
 ) -> bool:
     bound = BOUNDS[case[-1]]  # type: ignore[index]
     try:
-        worst = max(compare(), key=lambda entry: entry.error)
+        with torch.inference_mode(False):  # gradients are compared as well
+            worst = max(compare(), key=lambda entry: entry.error)
     except Exception as error:  # whatever the compiler or the driver raises
         reason = f"it failed: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
     else:

@@ -66,7 +66,7 @@ def train(
         device: auto, cpu or cuda
         precision: auto means bfloat16 products on a GPU, float32 on a CPU
         threads: CPU threads
-        micro_batch: sequences per forward pass; 0 means the whole batch, or what fits a GPU; halved when memory runs out
+        micro_batch: sequences per forward pass; 0 means the batch, or what fits a GPU; halved when memory runs out
         compile: use compiled kernels
         checkpoint_seconds: time between checkpoints
         no_wait: exit at once if another process trains this run, instead of waiting for it

@@ -28,8 +28,8 @@ assert os.environ.get("TRITON_INTERPRET") == "1", "run through tests/unit/test_m
 def _operations_on_the_cpu() -> None:
     """The operations of torch run the kernels on the CPU as they do on a GPU."""
     for library, name, function in (
-        (gpu_attention.OPERATIONS, "attend", gpu_attention._attend),
-        (gpu_attention.OPERATIONS, "attend_back", gpu_attention._attend_back),
+        (gpu_attention.OPERATIONS, "attend", gpu_attention._attend_on_gpu),
+        (gpu_attention.OPERATIONS, "attend_back", gpu_attention._attend_back_on_gpu),
         (gpu_head.OPERATIONS, "head", gpu_head._head),
     ):
         library.impl(name, function, "CPU")

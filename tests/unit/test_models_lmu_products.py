@@ -9,12 +9,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lmu_scaling.models import gpu_attention
 from lmu_scaling.models import lmu_products as module
 from lmu_scaling.models.chunks import chunks, padded
 from lmu_scaling.models.forms import lmu_form
 from lmu_scaling.models.gpu_attention import lmu_attention
 from lmu_scaling.models.legendre import LegendreMemory
 from lmu_scaling.models.verification import BOUNDS
+from tests import meta
 from tests.unit.test_models_implicit_attention import NAMES, assert_near, case, literal, results
 
 # Relative error (of norms) of y, dx, dL and dbias. bfloat16: 3.4e-3 was measured; x alone in bfloat16 causes 1.6e-3.
@@ -100,3 +102,24 @@ def test_in_bfloat16_the_layer_stays_within_what_the_self_test_allows(d: int, q:
         return lmu_attention(x, L, bias, p, memory.theta, scale, torch.bfloat16, compiled=False)
 
     assert_near(results(rounded, single, d**-0.5, memory), exact, BOUNDS[torch.bfloat16])
+
+
+@pytest.mark.parametrize("n", [15, 16, 17, 40])
+def test_long_sequences_carry_their_memory_from_segment_to_segment(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that time and memory per token do not grow with n (Table 1)."""
+    monkeypatch.setattr(gpu_attention, "SEGMENT", 16)
+    memory, leaves = LegendreMemory(6, 25), case(2, n, 5, 6, 2)
+    assert_near(results(through_products, leaves, 0.3, memory), results(literal, leaves, 0.3, memory), 1e-10)
+    single = [part.detach().float().requires_grad_() for part in leaves]
+    assert_near(results(through_products, single, 0.3, memory), results(literal, leaves, 0.3, memory), 1e-5)
+
+
+def test_the_bytes_that_a_token_moves_do_not_grow_with_the_sequence() -> None:
+    moved = []
+    for n in (2048, 8192):
+        count = meta.Count()
+        leaves = [torch.empty(s, device="meta").requires_grad_() for s in ((1, n, 16), (6, 20), (6,), (2,))]
+        with count:
+            lmu_attention(*leaves, 80.0, 1.0, torch.float32, compiled=False).sum().backward()
+        moved.append(sum(count.bytes.values()) / n)
+    assert moved[1] < 1.1 * moved[0]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from lmu_scaling.models.architecture import GPUWork, LayerDescription, ModelSpec, Row, register_layer
-from lmu_scaling.models.chunks import OWN_KERNEL, chunks, padded
+from lmu_scaling.models.chunks import OWN_KERNEL, SEGMENT, chunks, padded
 
 QKV, SCORES, MIXED, OUTPUT = "LMU + Q + K + V", "QKᵀ", "M'", "m"
 
@@ -57,10 +57,10 @@ def _gpu_work(spec: ModelSpec) -> GPUWork:
     assert spec.q is not None
     assert spec.q_reduced is not None
     k, width = 3 * spec.q_reduced, padded(spec.d)
-    cut = chunks(spec.context, spec.q, k)
+    cut = chunks(min(spec.context, SEGMENT), spec.q, k)
     tiles = 4 * 2 * 64 * 64 / max(1, min(16, 64 // spec.q_reduced)) / OWN_KERNEL
-    flops = width * (3 * cut.flops(k) / spec.context + tiles)
-    return GPUWork(flops, 6 * 2 * k * width * cut.length / spec.context + 6 * 2 * width * cut.rows / cut.steps)
+    flops = width * (3 * cut.flops(k) / cut.n + tiles)
+    return GPUWork(flops, 6 * 2 * k * width * cut.length / cut.n + 6 * 2 * width * cut.rows / cut.steps)
 
 
 register_layer(
