@@ -134,7 +134,9 @@ def resolve() -> None:
     everything = compiled(["workflow", "dev"], prefer=old_dev, fixed=runtime, keep=keep)
     write(RUNTIME, [pin for name, pin in runtime.items() if not is_cuda(name)])
     write(CUDA, [pin for name, pin in everything.items() if is_cuda(name)])
-    write(DEV, [pin for name, pin in everything.items() if name not in runtime and not is_cuda(name)])
+    # the tests compile and interpret kernels also where torch has no CUDA
+    own = [pin for name, pin in everything.items() if name not in runtime and not is_cuda(name)]
+    write(DEV, [*own, everything["triton"]])
 
 
 def compiled(extras: list[str], *, prefer: str, keep: bool, fixed: dict[str, Pin] | None = None) -> dict[str, Pin]:

@@ -260,7 +260,10 @@ class Accelerator(Section):
     name: str = Field(description="Name in the plan")
     kind: Literal["cpu", "gpu"] = Field("gpu", description="Training and evaluation on a gpu reserve one each")
     tflops: float = Field(gt=0, description="Peak dense throughput in the training precision [TFLOP/s]")
-    utilisation: SomeShare = Field(description="Share of the peak that training is assumed to reach")
+    utilisation: SomeShare = Field(description="Share of the peak that matrix products are assumed to reach")
+    bandwidth_gbs: float | None = Field(
+        None, gt=0, description="Memory bandwidth [GB/s]; null: time from FLOPs alone, as on a CPU"
+    )
     memory_gb: float = Field(gt=0, description="Device memory [GB]")
     price_per_hour: float = Field(0.0, ge=0, description="Price of one device hour, in your currency")
 

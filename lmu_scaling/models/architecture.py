@@ -81,6 +81,21 @@ class Row:
 
 
 @dataclass(frozen=True)
+class GPUWork:
+    """What a GPU does for one token of training, forwards and backwards, in bfloat16."""
+
+    flops: float
+    """Executed, with padding and recomputation; Table 2's may be fewer."""
+    bytes: float
+    """Read from and written to the GPU's memory."""
+    steps: int = 0
+    """Launches that wait for each other, per time step of a micro-batch."""
+
+    def __add__(self, other: GPUWork) -> GPUWork:
+        return GPUWork(self.flops + other.flops, self.bytes + other.bytes, self.steps + other.steps)
+
+
+@dataclass(frozen=True)
 class LayerDescription:
     """A layer by name: the spec fields it needs, its counts, and `module:Class` of its torch implementation."""
 
@@ -92,6 +107,8 @@ class LayerDescription:
     activations: Callable[[ModelSpec], int] = field(compare=False)
     """Numbers per token that training keeps between forward and backward."""
     builder: str
+    gpu: Callable[[ModelSpec], GPUWork] | None = field(default=None, compare=False)
+    """Work of one layer on a GPU, if it does not follow from `rows` and `activations` (counting.py)."""
 
     @property
     def module(self) -> str:

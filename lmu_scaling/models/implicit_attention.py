@@ -5,17 +5,17 @@ m = p·softmax(QKᵀ)·V. Because p is a row vector, m = w·V with w = p·softma
 
 * `NativeLMU`: compiled kernels, float32 on a CPU;
 * `TorchLMU`: torch only, any dtype on a CPU, with a hand-written gradient;
-* plain torch with autograd: for GPUs (there optionally through torch.compile), and for small q' without a compiler.
+* `plain_time`: torch with autograd, for small q' without a compiler;
+* matrix products and a Triton kernel, for GPUs: `lmu_products.py`, `gpu_attention.py`.
 
-The gradient needs only x. The pre-activations y of Q, K and V are kept as well, or recomputed (`keep=False`).
+`forms.py` says which form runs where. The gradient needs only x. The pre-activations y of Q, K and V are kept as well,
+or recomputed (`keep=False`).
 
 Axes: b batch, n time, d channel, k = 3q' rows of Q, K and V together, i row of Q, j row of K and V, f frequency.
 """
 
 from __future__ import annotations
 
-import functools
-import importlib.util
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,18 +24,18 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from lmu_scaling.models import lmu_kernels, native
-from lmu_scaling.models.legendre import convolve_fft, transform_length
+from lmu_scaling.models import gpu_attention, lmu_kernels, native
+from lmu_scaling.models.forms import lmu_form, product_dtype
+from lmu_scaling.models.gpu_attention import attend_tokens
+from lmu_scaling.models.legendre import (
+    LegendreMemory,
+    computing_dtype,
+    convolve_fft,
+    full_precision,
+    transform_length,
+)
 
-SMALL_Q_REDUCED = 6  # up to here `plain_time` is the fastest torch form (measured with one thread)
 BLOCK_BYTES = 2 << 20  # of the largest temporary of TorchLMU: fits a second-level cache
-
-
-def attend_tokens(y_kd: Tensor, p_i: Tensor, scale: float = 1.0) -> Tensor:
-    """m [..., d] from the pre-activations [..., k, d] of Q, K and V, as small matrix products."""
-    Q_id, K_jd, V_jd = F.gelu(y_kd).chunk(3, dim=-2)
-    A_ij = torch.softmax(scale * (Q_id @ K_jd.transpose(-1, -2)), dim=-1)
-    return ((p_i @ A_ij).unsqueeze(-2) @ V_jd).squeeze(-2)
 
 
 def attend_time(y_bkdn: Tensor, p_i: Tensor, scale: float = 1.0) -> Tensor:
@@ -48,17 +48,30 @@ def attend_time(y_bkdn: Tensor, p_i: Tensor, scale: float = 1.0) -> Tensor:
 
 
 def lmu_attention(
-    x_bnd: Tensor, filters_kn: Tensor, bias_k: Tensor, p_i: Tensor, scale: float, *, compiled: bool, keep: bool
+    x_bnd: Tensor,
+    memory: LegendreMemory,
+    L_kq: Tensor,
+    bias_k: Tensor,
+    p_i: Tensor,
+    scale: float,
+    *,
+    compiled: bool,
+    keep: bool,
 ) -> Tensor:
     """m [b, n, d] by the fastest available form; `compiled` allows kernels that are compiled for this machine."""
-    if x_bnd.device.type != "cpu":
-        form = compiled_plain() if compiled and importlib.util.find_spec("triton") else plain_tokens
-        return _with_recomputation(form, keep, x_bnd, filters_kn, bias_k, p_i, scale)
-    if compiled and x_bnd.dtype == torch.float32 and native.kernels() is not None:
-        return NativeLMU.apply(x_bnd, filters_kn, bias_k, p_i, scale, keep)
-    if len(p_i) <= SMALL_Q_REDUCED:
-        return _with_recomputation(plain_time, keep, x_bnd, filters_kn, bias_k, p_i, scale)
-    return TorchLMU.apply(x_bnd, filters_kn, bias_k, p_i, scale, keep)
+    dtype = computing_dtype(x_bnd)
+    form = lmu_form(x_bnd.device.type, dtype, len(p_i), compiled)
+    products = product_dtype(x_bnd)
+    with full_precision(x_bnd):
+        x_bnd, L_kq, bias_k, p_i = (part.to(dtype) for part in (x_bnd, L_kq, bias_k, p_i))
+        if form == "products":
+            arguments = (x_bnd, L_kq, bias_k, p_i, memory.theta, scale, products, compiled)
+            return _with_recomputation(gpu_attention.lmu_attention, keep, *arguments)
+        filters_kn = memory.filters(x_bnd.shape[1], dtype, x_bnd.device, L_kq)
+        if form == "time":
+            return _with_recomputation(plain_time, keep, x_bnd, filters_kn, bias_k, p_i, scale)
+        function = NativeLMU if form == "native" else TorchLMU
+        return function.apply(x_bnd, filters_kn, bias_k, p_i, scale, keep)
 
 
 def plain_tokens(x_bnd: Tensor, filters_kn: Tensor, bias_k: Tensor, p_i: Tensor, scale: float) -> Tensor:
@@ -69,18 +82,6 @@ def plain_tokens(x_bnd: Tensor, filters_kn: Tensor, bias_k: Tensor, p_i: Tensor,
 def plain_time(x_bnd: Tensor, filters_kn: Tensor, bias_k: Tensor, p_i: Tensor, scale: float) -> Tensor:
     y_bkdn = convolve_fft(x_bnd.transpose(1, 2), filters_kn) + bias_k[:, None, None]
     return attend_time(y_bkdn, p_i, scale).transpose(1, 2)
-
-
-@functools.cache
-def compiled_plain() -> Callable[..., Tensor]:
-    """The attention through torch.compile; the FFTs are library calls in any case."""
-    attend = torch.compile(attend_tokens, dynamic=False)
-
-    def form(x_bnd: Tensor, filters_kn: Tensor, bias_k: Tensor, p_i: Tensor, scale: float) -> Tensor:
-        y_bkdn = convolve_fft(x_bnd.transpose(1, 2), filters_kn) + bias_k[:, None, None]
-        return attend(y_bkdn.permute(0, 3, 1, 2), p_i, scale)
-
-    return form
 
 
 def _with_recomputation(form: Callable[..., Tensor], keep: bool, *arguments: Any) -> Tensor:

@@ -2,7 +2,7 @@
 
 At 50,257 classes and d = 48 the head takes most of a step's time and memory. Logits exist for one chunk of tokens at a
 time, and the gradient is computed in the forward pass, while they exist: by a compiled kernel in float32 on a CPU
-(kernels/head.c), in torch elsewhere.
+(kernels/head.c), in torch tiles otherwise; on GPUs see `gpu_head.py`. `forms.py` says which form runs where.
 
 Axes: t tokens, c tokens of a chunk, v classes, k classes of a tile, d width.
 """
@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lmu_scaling.models.native import INT, LANES, LONG, POINTER, Kernel, kernels, threads
+from lmu_scaling.models import gpu_head
+from lmu_scaling.models.forms import head_form, product_dtype
+from lmu_scaling.models.native import INT, LANES, LONG, POINTER, Kernel, threads
 
 C_SOURCES = ("kernels/head.c",)
 TOKENS = 256  # tokens per chunk: the buffer holds at most TOKENS × V numbers
 CLASSES = 4096  # classes per tile: a tile of TOKENS × CLASSES float32 is 4 MB and stays in cache
-GPU_TILE = (1024, 16384)  # a cache's tiles would make more than 100,000 launches of the paper's batch
 PROBE = 1024  # classes whose largest logit serves as the shift of the exponentials
-WIDEST = 80  # widths up to which the kernel is the faster form: 1.2 to 1.4 times at d = 48, 0.8 to 1.0 at d = 144
 SAFE = 1e30  # a sum of exponentials above this is computed again with the exact shift
 
 _head_kernel = Kernel("lmu_head", [POINTER] * 6 + [LONG] * 2 + [INT] * 2)
@@ -32,19 +32,19 @@ _head_kernel = Kernel("lmu_head", [POINTER] * 6 + [LONG] * 2 + [INT] * 2)
 def linear_cross_entropy(h_td: Tensor, weight_vd: Tensor, targets_t: Tensor, compiled: bool = True) -> Tensor:
     """Mean of -log softmax(h · weightᵀ)[target], in nats; equals `F.cross_entropy` on the full logits.
 
-    `compiled` allows the compiled kernel, which is used if it exists and is the faster form: in float32 on a CPU, for
-    models that are not too wide.
+    `compiled` allows kernels that are compiled for this machine, where they are the faster form (`forms.py`).
     """
     return _LinearCrossEntropy.apply(h_td, weight_vd, targets_t, compiled)
 
 
 @torch.no_grad()
 def token_losses(
-    h_td: Tensor, weight_vd: Tensor, targets_t: Tensor, compiled: bool = True, tokens: int = TOKENS
+    h_td: Tensor, weight_vd: Tensor, targets_t: Tensor, compiled: bool = True, tokens: int | None = None
 ) -> Tensor:
     """The loss of every token in nats, without gradients, for evaluation. `tokens`: chunk size of the torch form."""
     h_td, weight_vd = _operands(h_td, weight_vd)
-    if compiled and _has_kernel(h_td):
+    tokens = tokens or (TOKENS if h_td.device.type == "cpu" else gpu_head.CHUNK)
+    if _form(h_td, compiled) == "native":
         return _head(h_td, weight_vd, gradients=False)[0] - _target_logits(h_td, weight_vd, targets_t)
     losses_t = torch.empty(len(h_td), dtype=_accumulator(h_td.dtype), device=h_td.device)
     for chunk in _chunks(len(h_td), tokens):
@@ -72,10 +72,13 @@ class _LinearCrossEntropy(torch.autograd.Function):
 def _with_gradients(
     h_td: Tensor, weight_vd: Tensor, targets_t: Tensor, compiled: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    if compiled and _has_kernel(h_td):
+    form = _form(h_td, compiled)
+    if form == "native":
         log_sum_t, dh_td, dweight_vd = _head(h_td, weight_vd, gradients=True)
-    else:
+    elif form == "tiles":
         log_sum_t, dh_td, dweight_vd = _denominator(h_td, weight_vd)
+    else:
+        log_sum_t, dh_td, dweight_vd = gpu_head.log_sums(h_td, weight_vd, form == "triton")
     # dh and dweight hold the softmax's part of the gradient; the targets' part is -1/total at one class per token
     total = len(h_td)
     dh_td.sub_(weight_vd[targets_t], alpha=1 / total)
@@ -83,9 +86,8 @@ def _with_gradients(
     return (log_sum_t - _target_logits(h_td, weight_vd, targets_t)).mean(), dh_td, dweight_vd
 
 
-def _has_kernel(h_td: Tensor) -> bool:
-    fits = h_td.device.type == "cpu" and h_td.dtype == torch.float32 and h_td.shape[1] <= WIDEST
-    return fits and kernels() is not None
+def _form(h_td: Tensor, compiled: bool) -> str:
+    return head_form(h_td.device.type, h_td.dtype, h_td.shape[1], compiled)
 
 
 def _head(h_td: Tensor, weight_vd: Tensor, gradients: bool) -> tuple[Tensor, Tensor, Tensor]:
@@ -106,12 +108,11 @@ def _denominator(h_td: Tensor, weight_vd: Tensor) -> tuple[Tensor, Tensor, Tenso
     dh_td = torch.zeros(total, width, dtype=wide, device=h_td.device)
     dweight_vd = torch.zeros(weight_vd.shape, dtype=wide, device=h_td.device)
     log_sum_t = torch.empty(total, dtype=wide, device=h_td.device)
-    tokens, classes = _tile(h_td.device)
-    exp_vc = torch.empty(len(weight_vd), min(tokens, total), dtype=h_td.dtype, device=h_td.device)
-    for chunk in _chunks(total, tokens):
+    exp_vc = torch.empty(len(weight_vd), min(TOKENS, total), dtype=h_td.dtype, device=h_td.device)
+    for chunk in _chunks(total, TOKENS):
         h_cd = h_td[chunk]
         tiles_vc = exp_vc if len(h_cd) == exp_vc.shape[1] else exp_vc.new_empty(len(weight_vd), len(h_cd))
-        sum_c, shift_c = _exponentials(h_cd, weight_vd, tiles_vc, dh_td[chunk], classes)
+        sum_c, shift_c = _exponentials(h_cd, weight_vd, tiles_vc, dh_td[chunk])
         log_sum_t[chunk] = sum_c.log() + shift_c
         scale_c1 = (1 / (sum_c * total))[:, None]
         dh_td[chunk] *= scale_c1
@@ -119,9 +120,7 @@ def _denominator(h_td: Tensor, weight_vd: Tensor) -> tuple[Tensor, Tensor, Tenso
     return log_sum_t, dh_td, dweight_vd
 
 
-def _exponentials(
-    h_cd: Tensor, weight_vd: Tensor, exp_vc: Tensor, dh_cd: Tensor, classes: int
-) -> tuple[Tensor, Tensor]:
+def _exponentials(h_cd: Tensor, weight_vd: Tensor, exp_vc: Tensor, dh_cd: Tensor) -> tuple[Tensor, Tensor]:
     """Fill `exp_vc` with exp(logits - shift) and `dh_cd` with its product with the weights; return sum and shift.
 
     The shift need not be the largest logit, only large enough to keep the sum finite. If it is not, the second pass
@@ -132,9 +131,9 @@ def _exponentials(
         shift_c = (weight_vd[:probe] @ h_dc).amax(0)
         sum_c = torch.zeros(len(h_cd), dtype=dh_cd.dtype, device=h_cd.device)
         dh_cd.zero_()
-        for start in range(0, len(weight_vd), classes):
-            weight_kd = weight_vd[start : start + classes]
-            tile_kc = torch.mm(weight_kd, h_dc, out=exp_vc[start : start + classes])
+        for start in range(0, len(weight_vd), CLASSES):
+            weight_kd = weight_vd[start : start + CLASSES]
+            tile_kc = torch.mm(weight_kd, h_dc, out=exp_vc[start : start + CLASSES])
             wide_kc = tile_kc.to(sum_c.dtype).sub_(shift_c).exp_()  # in float32 the tile itself
             sum_c += wide_kc.sum(0)
             if wide_kc is not tile_kc:
@@ -164,16 +163,8 @@ def _accumulator(dtype: torch.dtype) -> torch.dtype:
 
 def _operands(h_td: Tensor, weight_vd: Tensor) -> tuple[Tensor, Tensor]:
     """Under autocast the products run in its dtype; exponentials, sums and losses stay in float32."""
-    device = h_td.device.type
-    if torch.is_autocast_enabled(device):
-        dtype = torch.get_autocast_dtype(device)
-        return h_td.detach().to(dtype), weight_vd.detach().to(dtype)
-    return h_td.detach(), weight_vd.detach()
-
-
-def _tile(device: torch.device) -> tuple[int, int]:
-    """Tokens of a chunk, and classes of a tile of it."""
-    return (TOKENS, CLASSES) if device.type == "cpu" else GPU_TILE
+    dtype = product_dtype(h_td)
+    return h_td.detach().to(dtype), weight_vd.detach().to(dtype)
 
 
 def _chunks(total: int, tokens: int) -> Iterator[slice]:

@@ -12,7 +12,8 @@ from pathlib import Path
 from lmu_scaling import experiment
 from lmu_scaling.config import read
 from lmu_scaling.corpus.filters import CorpusFilter
-from lmu_scaling.counting import count
+from lmu_scaling.counting import TrainingMemory, count, gpu_work, training_memory
+from lmu_scaling.models.architecture import GPUWork
 from lmu_scaling.paths import DATASETS
 from lmu_scaling.runtime import read_json
 from lmu_scaling.sections import Accelerator, Config
@@ -21,12 +22,8 @@ from lmu_scaling.spec import Run, RunSpec
 MB = 1 << 20
 # Memory of a process before it holds any data: Python with torch; a GPU adds its context.
 PROCESS_MB = 700
-# Weights, gradients and Adam's two moments, float32.
-STATE_BYTES = 16
 # A checkpoint holds the weights and both moments, float32.
 CHECKPOINT_BYTES = 12
-# The loss computes logits for one chunk of tokens at a time; memory holds them twice, with their gradient.
-LOSS_TOKENS = 512
 # Reserved time is the estimate times SAFETY, and at least LEAST_MINUTES. A job that is stopped resumes.
 SAFETY, LEAST_MINUTES = 2.0, 15
 # Start of a training job: import of torch, the LMU's filters, a rehearsal of two steps.
@@ -40,8 +37,10 @@ COMPRESSION, COMPRESSED = 2.27, (".zst", ".gz", ".parquet")
 TEXT_PER_SECOND = {"survey": 20e6, "encode": 8e6, "deduplicate": 100e6, "shard": 400e6, "index": 800e6, "fetch": 20e6}
 
 
-def flops_per_second(accelerator: Accelerator) -> float:
-    return accelerator.tflops * 1e12 * accelerator.utilisation
+# Share of a GPU's memory bandwidth that kernels reach, and of its memory that the first micro-batch may fill.
+BANDWIDTH_SHARE, MEMORY_SHARE = 0.8, 0.85
+# Time between dependent launches of cuDNN's LSTM.
+STEP_SECONDS = 7e-6
 
 
 # ---------------------------------------------------------------------------------------------------------- training
@@ -52,28 +51,39 @@ class TrainingCost:
     tokens: int
     flops: float
     """Training and the validations during it."""
-    state_bytes: int
-    sequence_bytes: int
-    """Memory that one sequence of the micro-batch adds."""
-    loss_bytes: int
+    work: GPUWork
+    """Of one token on a GPU."""
+    flops_per_token: int
+    memory: dict[str, TrainingMemory]
+    """By kind of accelerator."""
     weights_bytes: int
     batch: int
 
     def seconds(self, accelerator: Accelerator, tokens_per_second: float | None = None) -> float:
-        """From the measured throughput if given, else from the stated share of the device's peak."""
+        """From the measured throughput if given, else from FLOPs and bytes."""
         if tokens_per_second:
             return TRAIN_START_SECONDS + self.tokens / tokens_per_second
-        return TRAIN_START_SECONDS + self.flops / flops_per_second(accelerator)
+        return TRAIN_START_SECONDS + self.flops / self.flops_per_token * self.seconds_per_token(accelerator)
 
-    def memory_bytes(self, micro_batch: int) -> int:
-        return self.state_bytes + self.loss_bytes + micro_batch * self.sequence_bytes
+    def seconds_per_token(self, accelerator: Accelerator) -> float:
+        """Products and memory traffic one after the other, each at the share of its peak that a GPU reaches.
 
-    def micro_batch(self, memory: float) -> int:
-        """Sequences per forward pass that fit into `memory` bytes, found by halving as the trainer does; 0 if none."""
-        size = self.batch
-        while size > 1 and self.memory_bytes(size) > memory:
-            size = math.ceil(size / 2)
-        return size if self.memory_bytes(size) <= memory else 0
+        Without a bandwidth, FLOPs of Table 2 at the stated share of the peak.
+        """
+        peak = accelerator.tflops * 1e12 * accelerator.utilisation
+        if accelerator.bandwidth_gbs is None:
+            return self.flops_per_token / peak
+        traffic = self.work.bytes / (BANDWIDTH_SHARE * accelerator.bandwidth_gbs * 1e9)
+        waiting = self.work.steps * STEP_SECONDS / max(1, self.micro_batch(accelerator))
+        return self.work.flops / peak + traffic + waiting
+
+    def memory_bytes(self, kind: str, micro_batch: int) -> int:
+        return self.memory[kind].total(micro_batch)
+
+    def micro_batch(self, accelerator: Accelerator) -> int:
+        """Sequences per forward pass that fit, found by halving as the trainer does; 0 if none."""
+        memory = MEMORY_SHARE * accelerator.memory_gb * 1e9
+        return self.memory[accelerator.kind].micro_batch(self.batch, memory)
 
 
 def training_cost(spec: RunSpec) -> TrainingCost:
@@ -84,9 +94,9 @@ def training_cost(spec: RunSpec) -> TrainingCost:
     return TrainingCost(
         tokens=tokens,
         flops=float(tokens * counts.flops_training + validated * counts.flops_with_head),
-        state_bytes=STATE_BYTES * counts.n_total,
-        sequence_bytes=model.context * counts.activation_bytes,
-        loss_bytes=2 * 4 * LOSS_TOKENS * model.vocab,
+        work=gpu_work(model),
+        flops_per_token=counts.flops_training,
+        memory={kind: training_memory(model, gpu=kind == "gpu") for kind in ("cpu", "gpu")},
         weights_bytes=4 * counts.n_total,
         batch=training.batch,
     )
@@ -96,9 +106,9 @@ def training_resources(cost: TrainingCost, accelerator: Accelerator) -> dict[str
     """`mem_mb` of the host, `runtime` in minutes and `gpu` of one training job on this accelerator."""
     gpu = accelerator.kind == "gpu"
     if gpu:
-        memory = 4 * PROCESS_MB + 2 * CHECKPOINT_BYTES * cost.state_bytes // STATE_BYTES // MB
+        memory = 4 * PROCESS_MB + 2 * CHECKPOINT_BYTES // 4 * cost.weights_bytes // MB
     else:
-        memory = PROCESS_MB + math.ceil(1.5 * cost.memory_bytes(cost.batch) / MB)
+        memory = PROCESS_MB + math.ceil(1.5 * cost.memory_bytes("cpu", cost.batch) / MB)
     return {"mem_mb": memory, "runtime": reserved_minutes(cost.seconds(accelerator)), "gpu": int(gpu)}
 
 
@@ -184,6 +194,15 @@ def evaluated_sequences(config: Config, corpus: CorpusSize) -> int:
     each = [int(corpus.kept_tokens * share / config.models.context) for share in shares]
     limit = config.evaluation.max_sequences
     return sum(min(windows, limit) if limit else windows for windows in each)
+
+
+def evaluation_seconds(config: Config, corpus: CorpusSize, run: Run, accelerator: Accelerator) -> float:
+    """With a bandwidth, a forward pass in float32 is assumed to cost as much as a training step in bfloat16."""
+    cost, flops = training_cost(experiment.spec_of(config, run)), evaluation_flops(config, corpus, run)
+    if accelerator.bandwidth_gbs is None:
+        return EVALUATE_START_SECONDS + flops / cost.flops_per_token * cost.seconds_per_token(accelerator)
+    tokens = evaluated_sequences(config, corpus) * config.models.context
+    return EVALUATE_START_SECONDS + tokens * cost.seconds_per_token(accelerator)
 
 
 def evaluation_flops(config: Config, corpus: CorpusSize, run: Run) -> float:

@@ -1,7 +1,7 @@
 """The job `plan`: what an experiment will cost before it runs, and what is done already.
 
-Training dominates, so each run is counted: FLOPs from Table 2's formulas, time from the stated utilisation or, with
-`rehearse`, from the throughput of each model on this machine.
+Training dominates, so each run is counted: FLOPs from Table 2's formulas; time from FLOPs, and on a GPU from bytes as
+well, or, with `rehearse`, from the throughput of each model on this machine.
 """
 
 from __future__ import annotations
@@ -207,8 +207,7 @@ class Planner:
         return self.costs[run].seconds(self.config.plan.accelerators[0], self.speeds.get(f"{run.variant}-{run.size}"))
 
     def evaluation_seconds(self, accelerator: Accelerator) -> dict[Run, float]:
-        rate, start = cost_model.flops_per_second(accelerator), cost_model.EVALUATE_START_SECONDS
-        return {run: start + cost_model.evaluation_flops(self.config, self.corpus, run) / rate for run in self.runs}
+        return {run: cost_model.evaluation_seconds(self.config, self.corpus, run, accelerator) for run in self.runs}
 
     def on_accelerator(self, accelerator: Accelerator) -> dict[str, Any]:
         """Device hours of training and evaluation on one accelerator, and their price."""
@@ -217,7 +216,8 @@ class Planner:
         left = sum(s for run, s in training.items() if not self.existing([f"training/{run.name}/result.json"]))
         left += sum(s for run, s in evaluation.items() if not self.existing([f"evaluation/{run.name}/summary.json"]))
         hours = (sum(training.values()) + sum(evaluation.values())) / 3600
-        largest = max(self.costs.values(), key=lambda cost: cost.memory_bytes(1))
+        kind = accelerator.kind
+        largest = max(self.costs.values(), key=lambda cost: cost.memory_bytes(kind, 1))
         return {
             "name": accelerator.name,
             "hours": hours,
@@ -225,8 +225,9 @@ class Planner:
             "longest_hours": max(training.values()) / 3600,
             "price": hours * accelerator.price_per_hour,
             "utilisation": accelerator.utilisation,
-            "micro_batch": min(cost.micro_batch(0.9 * accelerator.memory_gb * 1e9) for cost in self.costs.values()),
-            "memory_gb": largest.memory_bytes(largest.batch) / 1e9,
+            "bandwidth_gbs": accelerator.bandwidth_gbs,
+            "micro_batch": min(cost.micro_batch(accelerator) for cost in self.costs.values()),
+            "memory_gb": largest.memory_bytes(kind, largest.batch) / 1e9,
         }
 
     def critical_path_seconds(self) -> float:

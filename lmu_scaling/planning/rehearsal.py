@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Any
 
@@ -38,6 +39,7 @@ def measure_throughput(config: Config, threads: int = 1) -> dict[str, float]:
         models.setdefault(f"{run.variant}-{run.size}", run)
     compute, found = compute_context("auto", "auto", threads), {}
     for name, run in progress(models.items(), "rehearsal", len(models), "models"):
+        forget_compiled_code()
         spec = experiment.spec_of(config, run)
         spec = spec.tuned(spec.training.learning_rate or 1e-3)
         tokens = RandomTokens(config.tokens.vocab)
@@ -45,6 +47,13 @@ def measure_throughput(config: Config, threads: int = 1) -> dict[str, float]:
         rows = torch.from_numpy(tokens.gather(range(spec.training.batch), trainer.context)).to(compute.device)
         found[name] = rows[:, 1:].numel() / _seconds_per_step(trainer, rows)
     return found
+
+
+def forget_compiled_code() -> None:
+    """Begin a model like a new process: after eight shapes of one function torch.compile would run it uncompiled."""
+    if "torch._dynamo" in sys.modules:
+        torch.compiler.reset()
+    torch.cuda.empty_cache()
 
 
 def _seconds_per_step(trainer: Trainer, rows: torch.Tensor) -> float:

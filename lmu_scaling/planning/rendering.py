@@ -36,7 +36,7 @@ def _pad(cell: str, width: int, column: int) -> str:
 def _sentences(record: dict[str, Any]) -> list[str]:
     disk, data = record["disk"], record["data"]
     known = "counted" if data["known"] else "estimated"
-    source = "the throughput measured on this machine" if record["rehearsed"] else "the stated utilisation"
+    source = "the throughput measured on this machine" if record["rehearsed"] else "counted FLOPs and bytes"
     times = [duration(record[f"{which}_seconds"]) for which in ("total", "remaining", "critical_path")]
     lines = [
         f"Training: {si(record['tokens'])} tokens; with evaluation {record['flops']:.2e} FLOPs; hours from {source}.",
@@ -53,6 +53,11 @@ def _accelerator(entry: dict[str, Any]) -> str:
     price = f", {entry['price']:,.0f} at the configured price" if entry["price"] else ""
     fits = f"micro-batch {entry['micro_batch']}" if entry["micro_batch"] else "too little memory for the largest model"
     return (
-        f"{entry['name']}: {entry['hours']:,.2f} device hours at {entry['utilisation']:.0%} utilisation "
+        f"{entry['name']}: {entry['hours']:,.2f} device hours with {_rates(entry)} "
         f"({entry['remaining_hours']:,.2f} remaining; longest run {entry['longest_hours']:,.2f} h{price}; {fits})."
     )
+
+
+def _rates(entry: dict[str, Any]) -> str:
+    products = f"products at {entry['utilisation']:.0%} of the peak"
+    return f"{products} and {entry['bandwidth_gbs']:,.0f} GB/s" if entry["bandwidth_gbs"] else products

@@ -55,9 +55,8 @@ class JobResources:
         }
 
     def evaluate_minutes(self, name: str) -> int:
-        flops = cost_model.evaluation_flops(self.config, self.corpus, self.runs[name])
-        speed = EVALUATION_SHARE * cost_model.flops_per_second(self.device)
-        return self._minutes(cost_model.EVALUATE_START_SECONDS + flops / speed, self.gpu)
+        seconds = cost_model.evaluation_seconds(self.config, self.corpus, self.runs[name], self.device)
+        return self._minutes(seconds / EVALUATION_SHARE, self.gpu)
 
     def text_minutes(self, rule: str, jobs: int = 1) -> int:
         """Time of a job that reads 1/jobs of the text."""

@@ -5,18 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
+from torch import Tensor
 
-from lmu_scaling.devices import choose
+from lmu_scaling.devices import choose, exact_products
 from lmu_scaling.runtime import keep_freed_memory
 
 Precision = Literal["auto", "float32", "bfloat16"]
+PEAK_SIZE = {"cpu": 1024, "cuda": 8192}  # of matmul_peak: 1024³ takes a GPU 10 µs, which is mostly the launch
+OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
 
 
 @dataclass(frozen=True)
@@ -38,12 +40,6 @@ class ComputeContext:
             return torch.autocast(self.device.type, dtype=torch.bfloat16)
         return contextlib.nullcontext()
 
-    def wrap(self, model: nn.Module) -> nn.Module:
-        if self.world == 1:
-            return model
-        ids = [self.device] if self.device.type == "cuda" else None
-        return DistributedDataParallel(model, device_ids=ids, gradient_as_bucket_view=True)
-
     def agree(self, value: bool) -> bool:
         """True on every process if it is true on any process."""
         if self.world == 1:
@@ -52,11 +48,30 @@ class ComputeContext:
         dist.all_reduce(flag, op=dist.ReduceOp.MAX)
         return bool(flag.item())
 
-    def mean(self, value: Tensor) -> Tensor:
+    def lowest(self, value: int) -> int:
+        """The smallest value of all processes."""
+        if self.world == 1:
+            return value
+        least = torch.tensor(value, device=self.device)
+        dist.all_reduce(least, op=dist.ReduceOp.MIN)
+        return int(least.item())
+
+    def sum(self, value: Tensor) -> Tensor:
         if self.world > 1:
             dist.all_reduce(value)
-            value /= self.world
         return value
+
+    def average(self, gradients: Sequence[Tensor]) -> None:
+        """Replace each gradient by its mean over the processes, in one message."""
+        if self.world == 1:
+            return
+        whole = self.sum(torch.cat([gradient.flatten() for gradient in gradients])) / self.world
+        for gradient, part in zip(gradients, whole.split([g.numel() for g in gradients]), strict=True):
+            gradient.copy_(part.view_as(gradient))
+
+    def free_memory(self) -> int | None:
+        """Free bytes of the GPU; None on a CPU, where training starts with the whole batch."""
+        return torch.cuda.mem_get_info(self.device)[0] if self.device.type == "cuda" else None
 
     def close(self) -> None:
         if self.world > 1:
@@ -75,17 +90,17 @@ def compute_context(device: str = "auto", precision: str = "auto", threads: int 
         keep_freed_memory()
     if chosen.type == "cuda":
         torch.cuda.set_device(chosen)
-        torch.backends.cuda.matmul.allow_tf32 = True
-        torch.backends.cudnn.allow_tf32 = True
     if precision == "auto":
         precision = "bfloat16" if chosen.type == "cuda" else "float32"
+    exact_products(lstm_in_tf32=precision == "bfloat16")
     if world > 1:
         dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
     return ComputeContext(chosen, precision, rank, world)
 
 
-def matmul_peak(context: ComputeContext, size: int = 1024, repeats: int = 3) -> float:
+def matmul_peak(context: ComputeContext, size: int | None = None, repeats: int = 3) -> float:
     """FLOP/s of a plain matrix product on this device: the reference of the logged utilisation."""
+    size = size or PEAK_SIZE[context.device.type]
     dtype = torch.bfloat16 if context.precision == "bfloat16" else torch.float32
     a = torch.randn(size, size, device=context.device, dtype=dtype)
     best = float("inf")
@@ -108,7 +123,8 @@ def peak_memory(context: ComputeContext) -> int:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+    """CUDA's libraries report it in their own words when they allocate work space."""
+    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in OUT_OF_MEMORY)
 
 
 def _synchronise(device: torch.device) -> None:

@@ -6,7 +6,6 @@ number of processes come from the machine; they change the loss by rounding only
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 import time
@@ -17,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from lmu_scaling.counting import training_memory
 from lmu_scaling.errors import Diverged, Interrupted, OutOfMemory, ResultsError, TokensError
 from lmu_scaling.models.loss import linear_cross_entropy
 from lmu_scaling.models.network import LanguageModel, build
@@ -32,11 +32,12 @@ from lmu_scaling.training.schedule import Plateau, cosine
 
 ROWS = 500  # rows of history a run keeps at most, besides validations
 PATIENCE = 25  # a run has diverged after this many consecutive rows with a loss above MARGIN times the first one
+MEMORY_SHARE = 0.85  # of the free memory that the first micro-batch may fill; the rest is work space and fragments
 MARGIN = 1.01  # the loss on text that cannot be learned fluctuates by less
 
 
 class Objective(nn.Module):
-    """Mean loss of a batch, as a module that DistributedDataParallel can wrap."""
+    """Mean loss of a batch."""
 
     def __init__(self, model: LanguageModel) -> None:
         super().__init__()
@@ -73,10 +74,10 @@ class Trainer:
         self.tokens_per_step = self.settings.batch * self.context
         self.learning_rate = _peak_rate(spec)
         self.local_batch = self.settings.batch // compute.world  # the sampler rejects a batch that is not divisible
-        self.micro_batch = min(micro_batch or self.local_batch, self.local_batch)
+        self.micro_batch = min(micro_batch or self.first_micro_batch(), self.local_batch)
         self.model = build(spec.model, seed=self.settings.seed, compile=compile)
         self.model.to(compute.device)
-        self.objective = compute.wrap(Objective(self.model))
+        self.objective = Objective(self.model)
         self.optimiser = Adam(self.model, self.settings.betas, self.settings.eps, self.settings.weight_decay)
         self.sampler = Sampler(
             train.windows(self.context), self.settings.batch, self.settings.seed, rank=compute.rank, world=compute.world
@@ -94,6 +95,14 @@ class Trainer:
         self.history: list[dict[str, Any]] = []
         self.unrecorded: list[Tensor] = []
         self.waited = 0.0
+
+    def first_micro_batch(self) -> int:
+        """The whole batch, or on a GPU what the memory model says will fit on every process."""
+        free = self.compute.free_memory()
+        if free is None:
+            return self.local_batch
+        fitting = training_memory(self.spec.model, gpu=True).micro_batch(self.local_batch, MEMORY_SHARE * free)
+        return self.compute.lowest(max(1, fitting))
 
     # ------------------------------------------------------------------------------------------------- training loop
     def run(
@@ -142,24 +151,39 @@ class Trainer:
             self.record(rate, norm, self.validate() if validate else None, checkpoints)
 
     def gradients(self, inputs_bn: Tensor, targets_bn: Tensor, monitor: Monitor) -> Tensor:
-        """Gradients of the mean loss over the whole batch; the micro-batch is halved when memory runs out."""
+        """Gradients of the mean loss over the whole batch; the micro-batch is halved when memory runs out.
+
+        Processes exchange nothing until all of them have their gradients: one that ran out of memory would keep the
+        others waiting. All of them halve if one of them has to.
+        """
         while True:
-            self.optimiser.zero_grad()
-            self.draw_masks()
-            try:
-                return self.compute.mean(self.accumulate(inputs_bn, targets_bn))
-            except (torch.OutOfMemoryError, RuntimeError) as error:
-                if not out_of_memory(error):
-                    raise
-                if self.micro_batch == 1 or self.compute.world > 1:
-                    raise OutOfMemory(
-                        f"out of memory with {self.micro_batch} sequence(s) of {self.context} tokens",
-                        f"step {self.step}, {self.compute.device}",
-                        "use a device with more memory, more processes, or a smaller micro-batch",
-                    ) from error
+            loss = self.attempt(inputs_bn, targets_bn)
+            if not self.compute.agree(loss is None):
+                break
+            if self.micro_batch == 1:
+                raise OutOfMemory(
+                    f"out of memory with {self.micro_batch} sequence(s) of {self.context} tokens",
+                    f"step {self.step}, {self.compute.device}",
+                    "use a device with more memory, or a smaller model or context",
+                )
             self.micro_batch = math.ceil(self.micro_batch / 2)
             torch.cuda.empty_cache()
             monitor.say(f"out of memory at step {self.step}: continuing with a micro-batch of {self.micro_batch}")
+        assert loss is not None
+        self.compute.average(self.optimiser.gradients())
+        return self.compute.sum(loss) / self.compute.world
+
+    def attempt(self, inputs_bn: Tensor, targets_bn: Tensor) -> Tensor | None:
+        """Loss and gradients of this process's part of the batch; None if memory ran out."""
+        self.optimiser.zero_grad()
+        self.draw_masks()
+        try:
+            return self.accumulate(inputs_bn, targets_bn)
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                raise
+        self.optimiser.zero_grad()
+        return None
 
     def draw_masks(self) -> None:
         """Seed dropout by (seed, step, rank), like the batch, so that a resumed run draws the same masks."""
@@ -171,12 +195,9 @@ class Trainer:
         total = torch.zeros((), device=self.compute.device)
         for start in range(0, len(inputs_bn), self.micro_batch):
             part = slice(start, start + self.micro_batch)
-            last = start + self.micro_batch >= len(inputs_bn)
-            quiet = contextlib.nullcontext() if last or self.compute.world == 1 else self.objective.no_sync()  # type: ignore[operator]
-            with quiet:
-                with self.compute.autocast():
-                    loss = self.objective(inputs_bn[part], targets_bn[part]) * (len(inputs_bn[part]) / len(inputs_bn))
-                loss.backward()  # outside autocast, which would round gradients of float32 operations
+            with self.compute.autocast():
+                loss = self.objective(inputs_bn[part], targets_bn[part]) * (len(inputs_bn[part]) / len(inputs_bn))
+            loss.backward()  # outside autocast, which would round gradients of float32 operations
             total += loss.detach()
         return total
 
@@ -190,23 +211,20 @@ class Trainer:
     # ------------------------------------------------------------------------------------------ validation, history
     @torch.no_grad()
     def validate(self) -> float:
-        """Mean loss on evenly spaced validation sequences, the same ones at every call."""
+        """Mean loss on evenly spaced validation sequences, the same ones at every call, shared by the processes."""
         windows = self.validation.windows(self.context)
         count = min(self.settings.validation_sequences, windows)
-        chosen = np.arange(count) * windows // count
-        total = 0.0
+        chosen = (np.arange(count) * windows // count)[self.compute.rank :: self.compute.world]
+        total = torch.zeros((), dtype=torch.float64, device=self.compute.device)
         self.model.eval()  # without dropout
-        for start in range(0, count, self.micro_batch):
+        for start in range(0, len(chosen), self.micro_batch):
             part = chosen[start : start + self.micro_batch]
             rows = torch.from_numpy(self.validation.gather(part, self.context)).to(self.compute.device)
             with self.compute.autocast():
-                loss = Objective.forward(self.objective_module(), rows[:, :-1], rows[:, 1:])
-            total += loss.item() * len(part)
+                loss = Objective.forward(self.objective, rows[:, :-1], rows[:, 1:])
+            total += loss.double() * len(part)
         self.model.train()
-        return float(self.compute.mean(torch.tensor(total / count, dtype=torch.float64, device=self.compute.device)))
-
-    def objective_module(self) -> Objective:
-        return self.objective.module if self.compute.world > 1 else self.objective  # type: ignore[return-value]
+        return float(self.compute.sum(total)) / count
 
     def record(self, rate: float, norm: Tensor, validation: float | None, checkpoints: Checkpoints) -> None:
         losses = torch.stack(self.unrecorded).double().cpu()

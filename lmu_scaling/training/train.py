@@ -68,7 +68,7 @@ def train(
         device: auto, cpu or cuda
         precision: auto means bfloat16 products on a GPU, float32 on a CPU
         threads: CPU threads
-        micro_batch: sequences per forward pass; 0 means the whole batch, halved when memory runs out
+        micro_batch: sequences per forward pass; 0 means the batch, or what fits a GPU; halved when memory runs out
         compile: use compiled kernels
         checkpoint_seconds: time between checkpoints
         trackers: where to send losses as well: none, or some of tensorboard,trackio,wandb

@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lmu_scaling.counting import LOSS_TOKENS
+from lmu_scaling.models import gpu_head, native
 from lmu_scaling.models import loss as module
-from lmu_scaling.models import native
 from lmu_scaling.models.loss import linear_cross_entropy, token_losses
-from lmu_scaling.planning.cost_model import LOSS_TOKENS
 from tests.needs import needs
 
 needs_compiler = needs(native.kernels(), "no C compiler on this machine")
@@ -111,15 +111,14 @@ def test_token_losses_average_to_the_loss(compiled: bool) -> None:
     torch.testing.assert_close(losses, F.cross_entropy(h @ weight.T, targets, reduction="none").detach())
 
 
-def test_a_gpus_chunks_give_the_same_loss_and_fit_what_the_plan_counts_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few large products there, and no more memory in bfloat16 than the plan reserves."""
-    tokens, classes = module._tile(torch.device("cuda"))
-    vocab = 50257
-    assert tokens * (2 * vocab + 4 * classes) <= 2 * 4 * LOSS_TOKENS * vocab
-    h, weight, targets = example(2 * tokens + 5, 5000, 6)
-    small = with_gradients(linear_cross_entropy, h, weight, targets, False)
-    monkeypatch.setattr(module, "_tile", lambda device: (tokens, classes))
-    torch.testing.assert_close(with_gradients(linear_cross_entropy, h, weight, targets, False), small)
+def test_a_gpus_torch_form_equals_the_loss_and_fits_what_the_memory_model_reserves() -> None:
+    assert gpu_head.CHUNK <= LOSS_TOKENS
+    h, weight, targets = example(2 * gpu_head.CHUNK + 5, 900, 6, dtype=torch.float64)
+    total = len(h)
+    log_sum, dh, dweight = gpu_head.chunked(h.detach(), weight.detach())
+    expected = with_gradients(lambda h, weight, targets: torch.logsumexp(h @ weight.T, 1).mean(), h, weight, targets)
+    torch.testing.assert_close((log_sum.mean(), dh, dweight), expected, rtol=1e-10, atol=1e-12)
+    assert len(log_sum) == total
 
 
 def test_under_autocast_only_the_products_are_rounded() -> None:

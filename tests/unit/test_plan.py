@@ -52,13 +52,17 @@ def test_flops_of_the_paper_preset_are_within_1_5_of_a_hand_calculation(paper: C
     assert 1 / 1.5 < ratio < 1.5
 
 
-def test_hours_follow_from_flops_and_the_stated_utilisation(paper: Config) -> None:
+def test_hours_follow_from_flops_and_on_a_gpu_from_bytes_as_well(paper: Config) -> None:
     spec = experiment.spec_of(paper, experiment.runs(paper)[0])
     device = paper.plan.accelerators[0]
     cost = cost_model.training_cost(spec)
-    assert cost.seconds(device) - cost_model.TRAIN_START_SECONDS == pytest.approx(
-        cost.flops / (device.tflops * 1e12 * device.utilisation)
-    )
+    without = device.model_copy(update={"bandwidth_gbs": None})
+    peak = device.tflops * 1e12 * device.utilisation
+    assert cost.seconds(without) - cost_model.TRAIN_START_SECONDS == pytest.approx(cost.flops / peak)
+    traffic = cost.work.bytes / (cost_model.BANDWIDTH_SHARE * device.bandwidth_gbs * 1e9)
+    expected = cost.flops / cost.flops_per_token * (cost.work.flops / peak + traffic)
+    assert cost.work.steps == 0, "the first run is no LSTM"
+    assert cost.seconds(device) - cost_model.TRAIN_START_SECONDS == pytest.approx(expected)
     assert cost.seconds(device, tokens_per_second=1000.0) - cost_model.TRAIN_START_SECONDS == pytest.approx(
         cost.tokens / 1000
     )
@@ -76,10 +80,34 @@ def test_a_job_reserves_a_gpu_only_if_the_first_accelerator_is_one(paper: Config
 def test_the_micro_batch_fits_into_the_memory_it_was_chosen_for(paper: Config) -> None:
     for run in experiment.runs(paper)[::7]:
         cost = cost_model.training_cost(experiment.spec_of(paper, run))
-        for memory in (1e9, 8e9, 40e9, 1e15):
-            size = cost.micro_batch(memory)
-            assert size == 0 or cost.memory_bytes(size) <= memory
-        assert cost.micro_batch(1e15) == cost.batch
+        for gigabytes in (1, 8, 40, 1e6):
+            device = paper.plan.accelerators[0].model_copy(update={"memory_gb": gigabytes})
+            size = cost.micro_batch(device)
+            assert size == 0 or cost.memory_bytes("gpu", size) <= gigabytes * 1e9
+        assert size == cost.batch
+
+
+def test_an_lmu_reaches_less_of_the_peak_than_a_transformer_because_it_moves_more_bytes(paper: Config) -> None:
+    """One assumed utilisation for all would hide it."""
+    device = paper.plan.accelerators[0]
+    costs = {
+        run.variant: cost_model.training_cost(experiment.spec_of(paper, run))
+        for run in experiment.runs(paper)
+        if run.size == "1M" and run.multiple == 1
+    }
+    share = {name: cost.flops_per_token / cost.seconds_per_token(device) for name, cost in costs.items()}
+    assert share["lmu"] < 0.7 * share["transformer"]
+
+
+def test_the_paper_preset_fits_the_hours_that_the_documentation_promises(paper: Config) -> None:
+    """docs/scaling.md: at most 250 A100 hours at the paper's budget, 1,000 in all."""
+    device = paper.plan.accelerators[0]
+    hours = {
+        run: cost_model.training_cost(experiment.spec_of(paper, run)).seconds(device) / 3600
+        for run in experiment.runs(paper)
+    }
+    assert sum(time for run, time in hours.items() if run.multiple == 1) <= 250
+    assert sum(hours.values()) <= 1000
 
 
 def test_a_plan_says_what_is_done_already(smoke: Config, tmp_path: Path) -> None:

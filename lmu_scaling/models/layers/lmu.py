@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 
-from lmu_scaling.models.architecture import LayerDescription, ModelSpec, Row, register_layer
+from lmu_scaling.models.architecture import GPUWork, LayerDescription, ModelSpec, Row, register_layer
+from lmu_scaling.models.chunks import OWN_KERNEL, SEGMENT, chunks, padded
 
 QKV, SCORES, MIXED, OUTPUT = "LMU + Q + K + V", "QKᵀ", "M'", "m"
 
@@ -48,6 +49,20 @@ def _parameters(spec: ModelSpec) -> int:
     return 3 * spec.q * spec.q_reduced + 3 * spec.q_reduced + spec.q_reduced
 
 
+def _gpu_work(spec: ModelSpec) -> GPUWork:
+    """Products over chunks (three times, as any product), then tiles of 64 rows with ⌊64/q'⌋ tokens (four products).
+
+    y is written once and read once forwards; backwards it is read once, its gradient is written once and read twice.
+    """
+    assert spec.q is not None
+    assert spec.q_reduced is not None
+    k, width = 3 * spec.q_reduced, padded(spec.d)
+    cut = chunks(min(spec.context, SEGMENT), spec.q, k)
+    tiles = 4 * 2 * 64 * 64 / max(1, min(16, 64 // spec.q_reduced)) / OWN_KERNEL
+    flops = width * (3 * cut.flops(k) / cut.n + tiles)
+    return GPUWork(flops, 6 * 2 * k * width * cut.length / cut.n + 6 * 2 * width * cut.rows / cut.steps)
+
+
 register_layer(
     LayerDescription(
         name="lmu",
@@ -56,6 +71,7 @@ register_layer(
         rows=_rows,
         activations=lambda spec: (3 * (spec.q_reduced or 0) + 2) * spec.d,
         builder=f"{__name__}:LMU",
+        gpu=_gpu_work,
     )
 )
 
@@ -107,13 +123,8 @@ class LMU(Layer):
         return [self.p]
 
     def forward(self, x_bnd: Tensor) -> Tensor:
-        dtype = computing_dtype(x_bnd)
-        with full_precision(x_bnd):
-            L_kq, bias_k, p_i = self.L.to(dtype).flatten(0, 1), self.bias.to(dtype).flatten(), self.p.to(dtype)
-            filters_kn = self.memory.filters(x_bnd.shape[1], dtype, x_bnd.device, L_kq)
-            return lmu_attention(
-                x_bnd.to(dtype), filters_kn, bias_k, p_i, self.scale, compiled=self.compiled, keep=self.keep
-            )
+        parameters = (self.L.flatten(0, 1), self.bias.flatten(), self.p)
+        return lmu_attention(x_bnd, self.memory, *parameters, self.scale, compiled=self.compiled, keep=self.keep)
 
     def initial_state(self, batch: int, device: torch.device | None) -> MemoryState:
         return self.memory.initial_state(batch, self.d, computing_dtype(self.L), device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lmu_scaling.models.architecture import LayerDescription, ModelSpec, Row, register_layer
+from lmu_scaling.models.architecture import GPUWork, LayerDescription, ModelSpec, Row, register_layer
 
 GATES = "LSTM gates"
 
@@ -14,6 +14,7 @@ register_layer(
         rows=lambda spec: (Row(GATES, "8d²", 8 * spec.d * spec.d, "16d²", 16 * spec.d * spec.d),),
         activations=lambda spec: 6 * spec.d,
         builder=f"{__name__}:LSTM",
+        gpu=lambda spec: GPUWork(3 * 16 * spec.d * spec.d, 40 * 6 * spec.d, steps=3),
     )
 )
 
@@ -24,10 +25,15 @@ import torch
 from torch import Tensor, nn
 
 from lmu_scaling.models.layer import Layer, glorot_
+from lmu_scaling.models.legendre import full_precision
 
 
 class LSTM(Layer):
-    """One LSTM layer of width d with torch's two bias vectors. The forget gates start open (bias 1)."""
+    """One LSTM layer of width d with torch's two bias vectors. The forget gates start open (bias 1).
+
+    It runs in float32. Under bfloat16 autocast cuDNN would run in float16 without loss scaling, and 14 to 31 % of the
+    gradients at the paper's batch would round to zero.
+    """
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
@@ -43,15 +49,19 @@ class LSTM(Layer):
             nn.init.constant_(gate, 1.0 if index == 1 else 0.0)
 
     def forward(self, x_bnd: Tensor) -> Tensor:
-        return self.cell(x_bnd)[0]
+        return self._run(x_bnd)[0]
 
     def initial_state(self, batch: int, device: torch.device | None) -> tuple[Tensor, Tensor]:
         zeros = self.cell.get_parameter("weight_hh_l0").new_zeros(1, batch, self.cell.hidden_size, device=device)
         return zeros, zeros
 
     def step(self, x_bd: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        y_b1d, state = self.cell(x_bd[:, None], state)
+        y_b1d, state = self._run(x_bd[:, None], state)
         return y_b1d[:, 0], state
+
+    def _run(self, x_bnd: Tensor, state: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        with full_precision(x_bnd):
+            return self.cell(x_bnd.to(self.cell.get_parameter("weight_ih_l0").dtype), state)
 
     def forward_by_operation(self, x_nd: Tensor, run: Callable[..., Any]) -> Tensor:
         parameter = self.cell.get_parameter

@@ -1,0 +1,55 @@
+"""Which form of a computation runs where: the one place that decides. All forms of a computation give the same result.
+
+| | LMU with implicit attention | loss of the head |
+|---|---|---|
+| CPU, float32, C compiler | kernels/*.c (`native`) | kernels/head.c, for d ≤ 80 (`native`) |
+| CPU otherwise | torch (`time` for small q', else `torch`) | torch tiles (`tiles`) |
+| GPU | matrix products, then a Triton kernel (`products`) | a Triton kernel that writes no logits (`triton`) |
+| GPU, no Triton or a failed check | matrix products, then torch.compile or torch | torch, in chunks (`chunks`) |
+
+A GPU's products run in bfloat16 under autocast, else in float32 (never in TF32). The meta device stands for a GPU in
+tests that count operations and bytes.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+
+import torch
+from torch import Tensor
+
+from lmu_scaling.models import native
+
+SMALL_Q_REDUCED = 6  # up to here `time` is the faster torch form on a CPU (measured with one thread)
+WIDEST_HEAD = 80  # widths up to which head.c is the faster form: 1.2 to 1.4 times at d = 48, 0.8 to 1.0 at d = 144
+WIDEST_TRITON_HEAD = 256  # a block of tokens' gradients must fit a GPU's registers
+
+
+def lmu_form(device: str, dtype: torch.dtype, q_reduced: int, compiled: bool) -> str:
+    if device != "cpu":
+        return "products"
+    if compiled and dtype == torch.float32 and native.kernels() is not None:
+        return "native"
+    return "time" if q_reduced <= SMALL_Q_REDUCED else "torch"
+
+
+def head_form(device: str, dtype: torch.dtype, width: int, compiled: bool) -> str:
+    if device != "cpu":
+        return "triton" if compiled and has_triton() and width <= WIDEST_TRITON_HEAD else "chunks"
+    if compiled and dtype == torch.float32 and width <= WIDEST_HEAD and native.kernels() is not None:
+        return "native"
+    return "tiles"
+
+
+def product_dtype(x: Tensor) -> torch.dtype:
+    """The dtype of large products: autocast's if it is on for x's device, else x's own, at least float32."""
+    kind = "cuda" if x.device.type == "meta" else x.device.type
+    if torch.is_autocast_enabled(kind):
+        return torch.get_autocast_dtype(kind)
+    return torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
+
+
+@functools.cache
+def has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
