@@ -23,7 +23,7 @@ rule audit:
         runtime=60,
     params:
         results=lambda wc: RESULTS,
-        figures="paper_figures",
+        figures=lambda wc: "paper_figures",
         code=code("audit"),
     shell:
         command("audit", "figures", "out_json", "out_md")
@@ -48,7 +48,7 @@ rule bundle:
         runtime=60,
     params:
         results=lambda wc: RESULTS,
-        figures="paper_figures",
+        figures=lambda wc: "paper_figures",
         code=code("bundle"),
     shell:
         command("bundle", "figures")

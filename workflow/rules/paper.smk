@@ -114,7 +114,7 @@ rule report:
         runtime=10,
     params:
         results=lambda wc: RESULTS,
-        figures="paper_figures",
+        figures=lambda wc: "paper_figures",
         source=content(f"{workflow.basedir}/workflow/notebooks/replication.ipynb"),
         style=content(f"{workflow.basedir}/lmu_scaling/paper/report.css"),
         paper=content(f"{CATALOG}/paper.yaml"),
