@@ -1,4 +1,4 @@
-"""Dependencies: pinned to the digit, from the index only; vulnerabilities are looked up where that is possible."""
+"""Dependencies: pinned to the digit and by hash, from the index only; vulnerabilities are looked up where possible."""
 
 from __future__ import annotations
 
@@ -13,19 +13,23 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-LOCKS = ("requirements.lock", "requirements-dev.lock")
-PINNED = re.compile(r"[A-Za-z0-9._-]+(\[[a-z0-9,-]+\])?==[0-9][A-Za-z0-9.!+_-]*")
+LOCKS = ("requirements.lock", "requirements-dev.lock", "envs/cuda.lock")
+PINNED = re.compile(
+    r"[A-Za-z0-9._-]+(\[[a-z0-9,-]+\])?==[0-9][A-Za-z0-9.!+_-]*( ; [^\\]+)?( --hash=sha256:[0-9a-f]{64})+"
+)
 
 
 def lines(name: str) -> list[str]:
-    text = (ROOT / name).read_text("utf-8").splitlines()
-    return [line.strip() for line in text if line.strip() and not line.startswith("#")]
+    """One line per entry: continued lines are joined, notes are left out."""
+    text = re.sub(r"^\s*#.*\n", "", (ROOT / name).read_text("utf-8"), flags=re.M)
+    return [line.strip() for line in re.sub(r"\s*\\\n\s*", " ", text).splitlines() if line.strip()]
 
 
 @pytest.mark.parametrize("name", LOCKS)
-def test_every_dependency_is_pinned_and_comes_from_the_index(name: str) -> None:
+def test_every_dependency_is_pinned_by_hash_and_comes_from_the_index(name: str) -> None:
+    assert lines(name)
     for line in lines(name):
-        assert PINNED.fullmatch(line) or line == "-r requirements.lock", f"{name}: {line}"
+        assert PINNED.fullmatch(line), f"{name}: {line[:200]}"
 
 
 def test_no_package_is_pinned_twice_to_different_versions() -> None:
@@ -33,7 +37,7 @@ def test_no_package_is_pinned_twice_to_different_versions() -> None:
     for name in LOCKS:
         for line in lines(name):
             if "==" in line:
-                package, version = line.split("==")
+                package, version = line.split(" ")[0].split("==")
                 key = re.sub(r"[-_.]+", "-", package).lower()
                 assert pins.setdefault(key, version) == version, key
 
@@ -54,7 +58,7 @@ def test_no_dependency_has_a_known_vulnerability() -> None:
 
 def test_the_lock_check_names_an_environment_that_is_not_in_step(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "envs", tmp_path / "envs")
-    for name in LOCKS:
+    for name in ("requirements.lock", "requirements-dev.lock", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path)
     command = [sys.executable, str(tmp_path / "envs/lock.py"), "--check"]
     assert subprocess.run(command, check=False).returncode == 0

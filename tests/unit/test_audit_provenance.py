@@ -19,9 +19,10 @@ from tests.needs import needs
 
 RO_CRATE = "https://w3id.org/ro/crate/1.1/context"
 BIOSCHEMAS = "https://bioschemas.org/"
-SCHEMA_ORG = """about actionStatus datePublished description encodingFormat endTime hasPart identifier instrument
-license mainEntity mentions name object position programmingLanguage result softwareVersion startTime step url version
-workExample ComputerLanguage ControlAction CreateAction CreativeWork Dataset HowTo HowToStep OrganizeAction
+SCHEMA_ORG = """about actionStatus alternateName contentSize isBasedOn ScholarlyArticle datePublished description
+encodingFormat endTime hasPart identifier instrument license mainEntity mentions name object
+position programmingLanguage result softwareVersion startTime step url version workExample
+ComputerLanguage ControlAction CreateAction CreativeWork Dataset HowTo HowToStep OrganizeAction
 SoftwareApplication SoftwareSourceCode"""
 SPECIAL = {
     "File": "http://schema.org/MediaObject",
