@@ -103,13 +103,13 @@ class Substitute:
         """Remove the file that was judged, not one that another process has created since."""
         aside = self.path.with_name(f"{self.path.name}.{platform.node()}.{os.getpid()}")
         try:
-            os.rename(self.path, aside)
+            self.path.rename(aside)
         except FileNotFoundError:
             return
         if aside.read_text("utf-8") == self.seen:
             aside.unlink()
         else:
-            os.rename(aside, self.path)
+            aside.rename(self.path)
 
     def _count(self) -> None:
         count = 0
