@@ -69,7 +69,8 @@ class KillStorm:
         process = self.start(log)
         try:
             while sum(self.done.values()) < self.kills and process.poll() is None:
-                time.sleep(rng.uniform(0.5, self.max_pause))
+                self.wait_for_work(process)
+                time.sleep(rng.uniform(0.2, self.max_pause))
                 self.kill_once(process, rng)
                 if process.poll() is not None and process.returncode != 0:
                     self.restarts += 1
@@ -77,6 +78,12 @@ class KillStorm:
             self.finish(process, log)
         finally:
             self.clean_up(process)
+
+    def wait_for_work(self, process: subprocess.Popen[bytes], seconds: float = 300.0) -> None:
+        """A kill while Snakemake starts proves little, and on a busy machine nothing would ever be done."""
+        deadline = time.monotonic() + seconds
+        while process.poll() is None and not self.jobs() and time.monotonic() < deadline:
+            time.sleep(0.2)
 
     def kill_once(self, process: subprocess.Popen[bytes], rng: random.Random) -> None:
         if process.poll() is not None:
