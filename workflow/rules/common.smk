@@ -214,10 +214,10 @@ def wildcards_of(rule):
 
 def jobs_of(*rules, temporary=False):
     """Manifest and outputs of every job of these rules, with or without those that are deleted after use."""
-    for rule in rules:
-        wanted = [f for f in rule.output if temporary or not f.flags.get("temp")]
-        for values in wildcards_of(rule.name):
-            manifest = apply_wildcards(str(rule.output.manifest), values)
+    for each in rules:
+        wanted = [f for f in each.output if temporary or not f.flags.get("temp")]
+        for values in wildcards_of(each.name):
+            manifest = apply_wildcards(str(each.output.manifest), values)
             yield manifest, [apply_wildcards(str(file), values) for file in wanted]
 
 
