@@ -52,7 +52,8 @@ def test_a_lock_is_installed_by_hash_and_the_environment_is_linked_to_the_clone(
     done = install(python, tmp_path / "own.lock")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "4 packages from own.lock" in done.stdout
-    code = "import alpha, beta, torch, lmu_scaling, importlib.util as u; assert u.find_spec('snakemake_logger_plugin_lmu'); "
+    code = "import alpha, beta, torch, lmu_scaling, importlib.util as u; "
+    code += "assert u.find_spec('snakemake_logger_plugin_lmu'); "
     found = subprocess.run(
         [python, "-c", f"{code}print(lmu_scaling.__file__)"], cwd=tmp_path, capture_output=True, text=True
     )
