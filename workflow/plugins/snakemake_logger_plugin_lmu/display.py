@@ -115,7 +115,7 @@ class Terminal:
     def _bar(self, statuses: dict[int, RunStatus | None]) -> str:
         progress = self.progress
         share = progress.done / progress.total if progress.total else 0.0
-        left = progress.seconds_left(statuses)
+        left = progress.seconds_left(statuses) if self.open else None
         text = f" {progress.done}/{progress.total} jobs, {duration(time.monotonic() - progress.began)}"
         text += f", {progress.failed} failed" if progress.failed else ""
         text += f", about {duration(left)} left" if left is not None and progress.done < progress.total else ""
