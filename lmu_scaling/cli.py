@@ -61,12 +61,13 @@ def run(entry: Job, words: Sequence[str]) -> None:
     """Parse the flags of a job, verify its inputs, call its handler and write its manifest."""
     from lmu_scaling.fingerprint import fingerprint
     from lmu_scaling.manifests import write_manifest
-    from lmu_scaling.reuse import clear, is_current, verified
+    from lmu_scaling.reuse import clear, confirm, is_current, verified
 
     record = _record(words)
     main = os.environ.get("RANK", "0") == "0"  # one of several processes speaks for all
     renewed = record["manifest"] and main and entry.stage != "audit"  # an audit looks at its own earlier outputs
     if renewed and is_current(Path(record["manifest"]), words, record["code"]):
+        confirm(Path(record["manifest"]))
         print("nothing to do: made before by the same code from the same inputs, and unchanged since", flush=True)
         return
     handler = entry.load()

@@ -7,12 +7,13 @@ there is nothing to do. The rules of expensive jobs mark their outputs with `upd
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from lmu_scaling.errors import ResultsError, UserError
-from lmu_scaling.manifests import SUFFIX, absolute, find, read_sealed
+from lmu_scaling.manifests import SUFFIX, absolute, find, read_sealed, utc, write_sealed
 from lmu_scaling.redaction import redact_json
 from lmu_scaling.runtime import sha256_file
 
@@ -32,6 +33,11 @@ def is_current(manifest: Path, words: Sequence[str], code: str) -> bool:
         return same and all(_holds(entry, manifest) for entry in _entries(made))
     except (UserError, OSError, KeyError, TypeError, AttributeError):
         return False
+
+
+def confirm(manifest: Path) -> None:
+    """Note in a manifest that its job was asked for again and had nothing to do: its log and its timing are new."""
+    write_sealed(manifest, {**read_sealed(manifest), "confirmed": utc(time.time())})
 
 
 def settings(words: Sequence[str]) -> list[str]:

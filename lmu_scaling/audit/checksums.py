@@ -75,6 +75,8 @@ def inventory(folder: ResultsFolder) -> Iterator[Finding]:
     for name, sha256 in known.items():
         if _not_copied(folder, name) or (name in folder.files and folder.sha256(name) == sha256):
             continue
+        if "/live/" in name and f"{name.partition('/live/')[0]}/train{SUFFIX}" in renewed:
+            continue  # of a run that was trained again
         if name not in folder.files:
             if name not in folder.left_out:
                 yield Finding("inventory", name, f"missing, but in the audit of {folder.record['time']}")

@@ -46,6 +46,9 @@ def test_a_job_whose_manifest_holds_is_not_repeated(made: Path, capsys: pytest.C
     assert specify() == 0
     assert "nothing to do" in capsys.readouterr().out
     assert moment() == before
+    assert "confirmed" in read_json("results/x/spec.manifest.json")
+    assert specify() == 0, "and still holds"
+    assert "nothing to do" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("change", ["code", "settings", "input", "output", "lost output", "manifest"])
