@@ -23,6 +23,7 @@ LEVELS = (
     ("errors", "paths"),
     ("devices", "fields", "fingerprint", "jobs", "redaction", "runtime"),
     ("manifests",),
+    ("healing", "records", "reuse"),
     ("cli",),
     ("corpus", "models"),
     ("sections", "spec"),
