@@ -16,7 +16,7 @@ help:
 	@echo "make audit        verify every checksum and recompute a sample"
 	@echo "make bench        all benchmarks -> docs/performance.md, benchmarks/results.json (35 to 75 min, idle machine)"
 	@echo "make bench-quick  a short form of each in under 5 minutes -> benchmarks/.cache/quick.md"
-	@echo "make proofs       kill storm, coverage of intervals, mutation of protections (35 min on two cores)"
+	@echo "make proofs       kill storm, coverage of intervals, mutation of protections (75 min on two cores)"
 	@echo "make lint format  check, or repair, the style of the code"
 	@echo "make wheel docs   the installed package; the documentation as a site -> site/"
 	@echo "make slurm        the workflow on a throw-away SLURM cluster (needs Debian's SLURM packages)"

@@ -222,7 +222,7 @@ def can_mount() -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=24)
+    parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--reference", type=Path, help="a finished smoke run; default: make one")
     parser.add_argument("--keep", type=Path, help="work in this folder and keep it")
