@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 from typing import TYPE_CHECKING, Annotated, Literal, Union
 
 from pydantic import Field, field_validator
@@ -236,11 +238,11 @@ class Look(Section):
         """As Matplotlib will read it: text on one line, and mathematics between dollars that it can set."""
         if not label.isprintable() or not label.strip():
             raise ValueError("a label needs characters that can be printed, on one line")
-        if label.replace(r"\$", "").count("$") > 1:
-            from matplotlib.mathtext import MathTextParser
-
+        # environments that draw nothing do not have Matplotlib
+        if label.replace(r"\$", "").count("$") > 1 and importlib.util.find_spec("matplotlib"):
+            parser = importlib.import_module("matplotlib.mathtext").MathTextParser("path")
             try:
-                MathTextParser("path").parse(label)
+                parser.parse(label)
             except ValueError as error:
                 raise ValueError(f"Matplotlib cannot set this: {str(error).splitlines()[-1].strip()}") from error
         return label

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import zstandard
 
+from lmu_scaling import paths
 from lmu_scaling.corpus import sources
 from lmu_scaling.corpus.filters import surveyed
 from lmu_scaling.sections import Corpus, Split, Tokens
@@ -18,7 +19,7 @@ from lmu_scaling.tokens import encode as parts
 from lmu_scaling.tokens import index, shards
 from lmu_scaling.tokens import survey as surveys
 
-CATALOG = Path(__file__).resolve().parents[1] / "workflow" / "catalog" / "datasets.yaml"
+CATALOG = paths.DATASETS
 
 
 def corpus_settings(**changes) -> Corpus:

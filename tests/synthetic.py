@@ -25,7 +25,7 @@ from lmu_scaling.runtime import write_json
 from lmu_scaling.spec import DataSpec, Run, RunSpec, TrainingSpec
 
 REPOSITORY = Path(__file__).parents[1]
-PAPER = REPOSITORY / "workflow" / "catalog" / "paper.yaml"
+PAPER = REPOSITORY / "lmu_scaling" / "catalog" / "paper.yaml"
 LEARNING_RATE = 3e-3
 # What rules of the stage `paper` pass to figures and tables.
 FIGURE_SETTINGS = {"experiment": "embedded", "corpus": "state_of_the_union", "tokens": 3.3e6}

@@ -9,6 +9,7 @@ from lmu_scaling import experiment
 from lmu_scaling.audit.replay import NO_RESULT, ON_TRUST
 from lmu_scaling.audit.results_folder import FIGURES, Finding, ResultsFolder
 from lmu_scaling.config import validate
+from lmu_scaling.corpus.filters import surveyed
 from lmu_scaling.errors import UserError
 from lmu_scaling.manifests import SUFFIX
 from lmu_scaling.paths import REPOSITORY
@@ -32,7 +33,8 @@ def complete(folder: ResultsFolder) -> Iterator[Finding]:
     except UserError:
         return  # the check of runs says so
     found = {manifest.get("job") for manifest in folder.manifests.values()}
-    optional = set() if config.training.recipe == "tuned" else {"tune"}
+    optional = set() if experiment.cells(config) else {"tune"}
+    optional |= set() if surveyed(config.corpus.filters) else {"survey"}
     for job in sorted(expected_jobs() - found - optional):
         yield Finding("complete", job, "this job has left no manifest: its results were not checked", "unseen")
     wanted = [f"evaluation/{run.name}/evaluate{SUFFIX}" for run in experiment.runs(config)]

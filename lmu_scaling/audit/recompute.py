@@ -14,7 +14,7 @@ from typing import Any
 from lmu_scaling.audit.checksums import shards
 from lmu_scaling.audit.consistency import read_csv, read_parquet, run_names
 from lmu_scaling.audit.results_folder import Finding, ResultsFolder
-from lmu_scaling.spec import RunSpec
+from lmu_scaling.spec import MAIN, RunSpec
 
 SEQUENCES_PER_RUN = 4
 LOSS_TOLERANCE = {"float32": 2e-4, "bfloat16": 5e-2}  # difference between devices, by precision [nats]
@@ -92,6 +92,7 @@ def power_laws(folder: ResultsFolder) -> Iterator[Finding]:
         if entry.get("alpha") is None:
             continue
         mine = [r for r in rows if r["variant"] == entry["variant"] and float(r["multiple"]) == entry["multiple"]]
+        mine = [r for r in mine if (r.get("setting") or MAIN) == entry.get("setting", MAIN)]
         alpha = refit(mine)
         if not math.isclose(alpha, entry["alpha"], rel_tol=EXPONENT_TOLERANCE, abs_tol=EXPONENT_TOLERANCE):
             what = f"alpha of {entry['variant']} x{entry['multiple']:g} is {entry['alpha']!r}; refitted: {alpha!r}"

@@ -26,7 +26,7 @@ from lmu_scaling.tokens.tokenizer import SEPARATOR, SMALLEST_VOCAB, gpt2_merges,
 from lmu_scaling.training.generate import load_model
 
 CODE = ("configuration_lmu.py", "modeling_lmu.py")
-SUBLAYERS = ("ffn", "attention", "lstm", "lmu")  # those that modeling_lmu.py has
+SUBLAYERS = ("ffn", "ffn_gated", "attention", "attention_qk_norm", "lstm", "lmu")  # of modeling_lmu.py
 TOLERANCE = 1e-5
 SAMPLE = (2, 64)  # sequences and tokens that are compared
 # Fields of a spec by their names in config.json; others have no part in the forward pass.

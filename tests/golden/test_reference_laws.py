@@ -1,14 +1,13 @@
 """Golden numbers of the reference laws: the table that docs/claims.md prints, to three decimals."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
+from lmu_scaling import paths
 from lmu_scaling.analysis.reference import READINGS, load_paper, per_token_laws, power_laws, transformer_law
 from lmu_scaling.errors import ResultsError
 
-PAPER = load_paper(Path(__file__).parents[2] / "workflow" / "catalog" / "paper.yaml")
+PAPER = load_paper(paths.PAPER)
 
 # N: LMU, LMU_G, LSTM, transformer at 25k steps, at 250k, at infinity, and as literally printed
 TABLE = {

@@ -1,18 +1,17 @@
 """Fits recover what generated the data, SciPy and closed forms agree, and intervals follow the noise."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import curve_fit
 
+from lmu_scaling import paths
 from lmu_scaling.analysis.laws import curvature, fit_power, fit_sum, power_report, sum_report
 from lmu_scaling.analysis.reference import load_paper, power_laws
 
 N = np.array([55e3, 98e3, 203e3, 346e3, 498e3, 999e3])
-PAPER = load_paper(Path(__file__).parents[2] / "workflow" / "catalog" / "paper.yaml")
+PAPER = load_paper(paths.PAPER)
 
 
 @pytest.mark.parametrize("name", ["lmu", "lmu_attention", "lstm"])

@@ -162,7 +162,7 @@ def test_evaluation_writes_what_the_contract_says(tokens, tmp_path):
     assert test["unigram_loss"] == 5.0
     assert {"split", "axis", "position", "mean", "se", "count"} == set(pd.read_parquet(paths["per_token"]).columns)
     rows = pd.read_parquet(paths["sequences"])
-    assert {"split", "window", "loss", "tokens", "bins"} == set(rows.columns)
+    assert {"split", "window", "document", "loss", "tokens", "bins"} == set(rows.columns)
     assert set(rows["split"]) == {"validation", "test"}
 
 

@@ -201,7 +201,10 @@ arguments = {"pretrained": folder, "trust_remote_code": True, "max_length": 256,
 found = simple_evaluate(model="hf", model_args=arguments, tasks=["own_text"], batch_size=1, task_manager=own)
 print(json.dumps(found["results"]["own_text"]["byte_perplexity,none"]))
 """
-    environment = {**os.environ, "HF_DATASETS_OFFLINE": "1"}
+    offline = dict.fromkeys(
+        ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "HF_EVALUATE_OFFLINE", "TRANSFORMERS_OFFLINE"), "1"
+    )
+    environment = os.environ | offline
     command = [sys.executable, "-c", code, str(folder), str(tmp_path)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]

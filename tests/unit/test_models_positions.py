@@ -77,7 +77,7 @@ def test_the_embedding_scale_multiplies_the_input_and_leaves_the_head():
     ("variant", "names"), [("transformer", ("out.weight", "outer.weight")), ("lmu", ("outer.weight", ".p"))]
 )
 def test_the_residual_gain_scales_the_last_projections_only(variant, names):
-    spec = resolve(variant, 16, CONTEXT, VOCAB)
+    spec = resolve(variant, 16, CONTEXT, VOCAB, residual_gain=1.0)
     plain, scaled = build(spec, seed=0), build(dataclasses.replace(spec, residual_gain=0.25), seed=0)
     for (name, a), (_, b) in zip(plain.named_parameters(), scaled.named_parameters(), strict=True):
         gain = 0.25 if name.endswith(names) else 1.0

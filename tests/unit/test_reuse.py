@@ -23,7 +23,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working directory of one finished job: `specify`, whose input is the outcome of a sweep."""
     monkeypatch.chdir(tmp_path)
     Path("results/x").mkdir(parents=True)
-    Path("results/x/tuning.json").write_text(json.dumps({"learning_rate": 0.5}))
+    Path("results/x/tuning.json").write_text(json.dumps({"learning_rate": 0.5, "embedding_scale": 2.0}))
     assert specify() == 0
     return tmp_path
 

@@ -23,8 +23,8 @@ SEQUENCES = 128  # the smallest micro-batch of the paper's models on 40 GB
 BODY = {
     ("lmu", 48): 85,
     ("lmu", 204): 800,
-    ("lmu_attention", 48): 95,
-    ("lmu_attention", 204): 845,
+    ("lmu_attention", 48): 105,
+    ("lmu_attention", 204): 900,
     ("transformer", 48): 40,
     ("transformer", 204): 165,
 }
