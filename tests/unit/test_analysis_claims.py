@@ -18,6 +18,7 @@ from lmu_scaling.analysis.per_token import per_token
 from lmu_scaling.analysis.reference import load_paper
 from lmu_scaling.analysis.table import read_frame, read_table
 from lmu_scaling.fingerprint import reachable
+from lmu_scaling.paths import REPOSITORY
 from lmu_scaling.runtime import read_json
 from tests.synthetic import FIT, PAPER, PER_TOKEN, Design, Law, write_results, write_table
 
@@ -305,7 +306,7 @@ def test_the_rule_reruns_when_a_claim_or_what_it_shares_is_edited():
     covered = reachable("lmu_scaling.analysis.claims.judge", *package.claim_modules())
     names = {path.stem for path in Path(package.__file__).parent.glob("*.py")} - {"__init__"}
     assert {f"{package.__name__}.{name}" for name in names} <= covered
-    assert "*claim_modules()" in (Path(PAPER).parents[1] / "rules" / "analysis.smk").read_text()
+    assert "*claim_modules()" in (REPOSITORY / "workflow" / "rules" / "analysis.smk").read_text()
 
 
 TOY = """

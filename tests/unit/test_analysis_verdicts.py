@@ -244,7 +244,7 @@ def test_a_coarse_sweep_of_the_loser_does_not_resolve_a_small_gap(at_scale, rise
     value = judge_all(at_scale)["C4"].value
     sweep = at_scale.sensitivity.copy()
     mine = (sweep["variant"] == "lmu") & (sweep["setting"] == "learning_rate") & (sweep["size"] == "d48")
-    sweep.loc[mine, "effect"] = [0.0, 0.0, rise * value]
+    sweep.loc[mine, "effect"] = [0.0, rise * value]  # of the neighbours below and above the optimum
     finding = judge_all(replace(at_scale, sensitivity=sweep))["C4"]
     assert finding.verdict == (Verdict.REPRODUCED if decided else Verdict.INCONCLUSIVE)
     assert decided or "a finer sweep of the learning rate lowers the loss of lmu (d48)" in finding.reason

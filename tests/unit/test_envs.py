@@ -109,6 +109,7 @@ def test_every_entry_of_a_lock_has_hashes(name: str) -> None:
 
 def test_the_locks_do_not_overlap_and_cuda_is_apart() -> None:
     names = [set(lock.pins(path.read_text("utf-8"))) for path in (lock.RUNTIME, lock.DEV, lock.CUDA)]
+    names[1].remove("triton")  # the tests compile kernels also where torch has no CUDA
     assert sum(map(len, names)) == len(set.union(*names))
     assert all(map(lock.is_cuda, names[2])) and not any(map(lock.is_cuda, names[0] | names[1]))
 

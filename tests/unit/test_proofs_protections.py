@@ -35,7 +35,7 @@ def test_every_named_test_exists(path: str) -> None:
 def test_no_entry_is_there_twice_and_every_kind_of_fault_is_there() -> None:
     faults = [entry.fault for entry in ENTRIES]
     assert len(faults) == len(set(faults))
-    assert {entry.group for entry in ENTRIES} == {"faults", "security", "bad data", "audit", "analysis"}
+    assert {entry.group for entry in ENTRIES} == {"faults", "security", "bad data", "audit", "analysis", "trust"}
 
 
 # -------------------------------------------------------------------------------------------------------- instrument

@@ -55,7 +55,7 @@ def test_a_job_whose_manifest_holds_is_not_repeated(made: Path, capsys: pytest.C
 def test_a_job_is_repeated_after_a_change_of_anything_it_depends_on(made: Path, change: str) -> None:
     whole, before = Path("results/x/spec.json").read_bytes(), moment("results/x/spec.manifest.json")
     if change == "input":
-        Path("results/x/tuning.json").write_text(json.dumps({"learning_rate": 0.25}))
+        Path("results/x/tuning.json").write_text(json.dumps({"learning_rate": 0.25, "embedding_scale": 2.0}))
     elif change == "output":
         Path("results/x/spec.json").write_bytes(whole.replace(b"0.5", b"0.6"))
     elif change == "lost output":
