@@ -198,7 +198,7 @@ def test_a_job_that_hides_behind_other_code_is_not_called_sound(copy: Path) -> N
 
 
 def test_training_again_finds_forged_weights_and_histories(copy: Path) -> None:
-    run = "lmu-2k-x0.5-lr0.003"  # of the sweep: never evaluated
+    run = "lmu-2k-x0.5-t1"  # of the sweep: never evaluated
     for name in ("weights.safetensors", "history.parquet"):
         falsify(copy / f"results/smoke/training/{run}/{name}")
     renew(copy / "results/smoke", copy / "paper_figures")

@@ -41,19 +41,21 @@ def test_nothing_unexplained_is_printed(smoke_run: Path) -> None:
 def test_losses_are_finite_and_every_claim_has_a_verdict(smoke_run: Path) -> None:
     with open(smoke_run / "results/smoke/analysis/runs.csv") as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == 4 * 2 * 2 + 1
+    assert len(rows) == 5 * 2 * 2 + 2  # a further budget, an alternative
     assert all(0 < float(row["test_loss"]) < math.log(512) + 0.5 for row in rows)
     claims = json.loads((smoke_run / "results/smoke/analysis/claims.json").read_text())
     claims = claims["claims"] if isinstance(claims, dict) else claims
-    assert len(claims) == 12
+    assert len(claims) == 12 + 3  # C3, C5 and C6 against the modern transformer too
     assert {claim["verdict"] for claim in claims} <= set(Verdict)
 
 
 def test_the_paper_preset_has_the_papers_jobs(tmp_path: Path) -> None:
     found = dry(tmp_path, preset="workflow/presets/paper.yaml")
-    # 6 sizes x 4 variants x 3 seeds, and the transformer at 3 further budgets: 72 + 54
-    assert found["train"] == 126
-    assert found["evaluate"] == 126
+    # 6 sizes x (5 variants x 3 seeds + the transformer at 2, 5 and 10 times the tokens + 2 variants by the paper's recipe)
+    runs = 6 * (5 * 3 + 3 + 1 + 1 + 2 * 3) + 4  # and 4 alternatives
+    sweeps = 5 * (8 + 5 * 4) + 6 * 2 * 4
+    assert found["evaluate"] == runs
+    assert found["train"] == runs + sweeps
 
 
 def test_a_broken_configuration_starts_nothing_and_shows_all_problems(
@@ -67,6 +69,7 @@ def test_a_broken_configuration_starts_nothing_and_shows_all_problems(
         preset["models"]["sizes"][0].update(q=40, theta=20)
         preset["corpus"]["split"] = {"train": 0.9, "validation": 0.05, "test": 0.04}
         preset["models"]["variants"] = ["lmu", "transfomer"]
+        preset["training"]["alternatives"] = []
 
     edit_preset(repository, spoil)
     done = snakemake(tmp_path, root=repository)
