@@ -100,7 +100,7 @@ def test_an_lmu_reaches_less_of_the_peak_than_a_transformer_because_it_moves_mor
 
 
 def test_the_paper_preset_fits_the_hours_that_the_documentation_promises(paper: Config) -> None:
-    """docs/scaling.md, tuned runs of the four architectures of the paper: 250 A100 hours at its budget, 1,000 in all."""
+    """docs/scaling.md, tuned runs of the paper's four architectures: 250 A100 hours at its budget, 1,000 in all."""
     device = paper.plan.accelerators[0]
     hours = {
         run: cost_model.training_cost(experiment.spec_of(paper, run)).seconds(device) / 3600
