@@ -51,7 +51,7 @@ def test_losses_are_finite_and_every_claim_has_a_verdict(smoke_run: Path) -> Non
 
 def test_the_paper_preset_has_the_papers_jobs(tmp_path: Path) -> None:
     found = dry(tmp_path, preset="workflow/presets/paper.yaml")
-    # 6 sizes x (5 variants x 3 seeds, the transformer on 2, 5 and 10 times the tokens, 2 variants by the paper's recipe)
+    # 6 sizes x (5 variants x 3 seeds, the transformer at 2, 5 and 10 times as many, 2 variants by the paper's recipe)
     runs = 6 * (5 * 3 + 3 + 1 + 1 + 2 * 3) + 4  # and 4 alternatives
     sweeps = 5 * (8 + 5 * 4) + 6 * 2 * 4
     assert found["evaluate"] == runs
