@@ -230,7 +230,7 @@ def configure(preset: dict) -> None:
     preset["corpus"]["source"] = "toy_corpus"
     preset["corpus"]["filters"].insert(0, {"name": "toy_letter"})
     preset["models"] |= {"variants": ["toy_variant"], "sizes": [{"name": "2k", "d": 8}, {"name": "4k", "d": 12}]}
-    preset["training"] |= {"seeds": [3], "budgets": []}
+    preset["training"] |= {"seeds": [3], "budgets": [], "alternatives": []}
     preset["paper"] = {"figures": ["toy_figure", "loss_vs_N"], "tables": ["toy_table", "table2", "claims"]}
 
 

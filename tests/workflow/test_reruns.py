@@ -30,7 +30,9 @@ def of(runs: set[str], chosen: set[str]) -> set[str]:
 
 
 def using(layer: str) -> set[str]:
-    return {name for name in variants() if layer in architecture(name).sublayers}
+    """Variants with this layer, or with one that is built on it."""
+    layers = {layer, "attention_qk_norm"} if layer == "attention" else {layer}
+    return {name for name in variants() if layers & set(architecture(name).sublayers)}
 
 
 @pytest.fixture
@@ -174,7 +176,7 @@ def test_toggling_conda_reruns_nothing(smoke_run: Path, tmp_path: Path, monkeypa
             for layer in ("attention", "ffn", "lmu", "lstm")
         ),
         pytest.param(
-            replace("lmu_scaling/models/variants/lstm.py", "norm_weights=False", "norm_weights=True"),
+            replace("lmu_scaling/models/variants/lstm.py", 'norm="layer_plain"', 'norm="layer"'),
             {"lstm"},
             id="variant",
         ),
