@@ -20,12 +20,13 @@ from lmu_scaling.runtime import sha256_file
 AFFECTS_RESULTS = False
 # How to compute, not what: a change repeats nothing.
 HOW = {"--device", "--precision", "--threads", "--micro-batch", "--compile", "--checkpoint-seconds", "--no-wait"}
+ALWAYS = {"plan"}  # its answer depends on what is done already, not on inputs
 HOW |= {"--code", "--manifest", "--read", "--wrote"}  # the code is compared by itself
 
 
 def is_current(manifest: Path, words: Sequence[str], code: str) -> bool:
     """True if the job of this manifest had the same command and code, and no file that it read or wrote has changed."""
-    if not manifest.is_file():
+    if not manifest.is_file() or words[0] in ALWAYS:
         return False
     try:
         made = read_sealed(manifest)

@@ -55,8 +55,8 @@ def assert_explained(done: subprocess.CompletedProcess[str], *never: str) -> Non
 def test_disk_full_during_a_shard(smoke_run: Path, tmp_path: Path) -> None:
     config = read_json(smoke_run / "results/smoke/config.json")
     done = on_small_disk(
-        tmp_path / "parts", 400, "encode", "--settings", json.dumps(config["corpus"]),
-        "--tokens", json.dumps(config["tokens"]), "--source", smoke_run / "results/smoke/corpus/source.json",
+        tmp_path / "parts", 400, "encode", "--filters", json.dumps(config["corpus"]["filters"]), "--parts", 2,
+        "--on-bad-document", "skip", "--tokens", json.dumps(config["tokens"]), "--source", smoke_run / "results/smoke/corpus/source.json",
         "--part", 0, "--out", tmp_path / "parts",
     )  # fmt: skip
     assert_explained(done, ".tokens.bin")
@@ -67,7 +67,7 @@ def test_disk_full_during_a_table(smoke_run: Path, tmp_path: Path) -> None:
     runs = sorted(path.parent.name for path in results.glob("evaluation/*/summary.json"))
     done = on_small_disk(
         out,
-        12,
+        20,
         "table",
         "--results",
         results,
@@ -75,6 +75,8 @@ def test_disk_full_during_a_table(smoke_run: Path, tmp_path: Path) -> None:
         *runs,
         "--out",
         out / "runs.csv",
+        "--sensitivity",
+        out / "s.csv",
         "--history",
         out / "h.parquet",
     )
@@ -125,7 +127,7 @@ def test_read_only_results_are_explained_and_can_be_audited(smoke_run: Path, tmp
     python = f"cd {shlex.quote(str(place))}; {shlex.quote(sys.executable)} -m lmu_scaling"
     settings = shlex.quote((smoke_run / "results/smoke/config.json").read_text())
     script = "; ".join(
-        [*binds, "set +e", f"({python} config --config {settings} --out results/smoke/config.json); echo code $?",
+        [*binds, "set +e", f"({python} effective-config --config {settings} --out results/smoke/config.json); echo code $?",
          f"({python} audit results/smoke --sample 0); echo code $?"]
     )  # fmt: skip
     done = in_namespace(script)
