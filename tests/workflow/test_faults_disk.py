@@ -56,7 +56,8 @@ def test_disk_full_during_a_shard(smoke_run: Path, tmp_path: Path) -> None:
     config = read_json(smoke_run / "results/smoke/config.json")
     done = on_small_disk(
         tmp_path / "parts", 400, "encode", "--filters", json.dumps(config["corpus"]["filters"]), "--parts", 2,
-        "--on-bad-document", "skip", "--tokens", json.dumps(config["tokens"]), "--source", smoke_run / "results/smoke/corpus/source.json",
+        "--on-bad-document", "skip", "--tokens", json.dumps(config["tokens"]),
+        "--source", smoke_run / "results/smoke/corpus/source.json",
         "--part", 0, "--out", tmp_path / "parts",
     )  # fmt: skip
     assert_explained(done, ".tokens.bin")
@@ -127,7 +128,8 @@ def test_read_only_results_are_explained_and_can_be_audited(smoke_run: Path, tmp
     python = f"cd {shlex.quote(str(place))}; {shlex.quote(sys.executable)} -m lmu_scaling"
     settings = shlex.quote((smoke_run / "results/smoke/config.json").read_text())
     script = "; ".join(
-        [*binds, "set +e", f"({python} effective-config --config {settings} --out results/smoke/config.json); echo code $?",
+        [*binds, "set +e",
+         f"({python} effective-config --config {settings} --out results/smoke/config.json); echo code $?",
          f"({python} audit results/smoke --sample 0); echo code $?"]
     )  # fmt: skip
     done = in_namespace(script)
