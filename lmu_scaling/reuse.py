@@ -20,7 +20,7 @@ from lmu_scaling.runtime import sha256_file
 AFFECTS_RESULTS = False
 # How to compute, not what: a change repeats nothing.
 HOW = {"--device", "--precision", "--threads", "--micro-batch", "--compile", "--checkpoint-seconds", "--no-wait"}
-ALWAYS = {"plan"}  # its answer depends on what is done already, not on inputs
+ALWAYS = {"fetch", "plan"}  # they depend on files that are no inputs: the user's own text, what is done already
 HOW |= {"--code", "--manifest", "--read", "--wrote"}  # the code is compared by itself
 
 
