@@ -61,13 +61,18 @@ class Page:
 
     @classmethod
     def open(cls) -> Page:
-        """The experiment in `LMU_RESULTS` and `LMU_FIGURES`; without them, the one that was analysed last."""
+        """The experiment in `LMU_RESULTS` and `LMU_FIGURES`; without them, the one that was analysed last.
+
+        It is looked for in the current folder and those above it, since the package may be installed elsewhere.
+        """
         if results := os.environ.get("LMU_RESULTS"):
             return cls(Path(results), Path(os.environ.get("LMU_FIGURES", REPOSITORY / "paper_figures")))
-        found = sorted((REPOSITORY / "results").glob("*/analysis/claims.json"), key=lambda path: path.stat().st_mtime)
-        if not found:
-            raise ResultsError("there are no results yet", "results/", "run `snakemake` first")
-        return cls(found[-1].parents[1], REPOSITORY / "paper_figures")
+        here = Path.cwd()
+        for home in (here, *here.parents, REPOSITORY):
+            found = sorted((home / "results").glob("*/analysis/claims.json"), key=lambda path: path.stat().st_mtime)
+            if found:
+                return cls(found[-1].parents[1], home / "paper_figures")
+        raise ResultsError("there are no results yet", "results/", "run `snakemake` first")
 
     # ------------------------------------------------------------------------------------------------- what was run
     def abstract(self) -> Html:

@@ -22,7 +22,8 @@ rule fetch:
         runtime=1440,
     params:
         source=CONFIG.corpus.source,
-        path=CONFIG.corpus.path,
+        # a function: in a plain string Snakemake takes {braces} for wildcards
+        path=lambda wildcards: CONFIG.corpus.path,
         sample=CONFIG.corpus.sample,
         data="data",
         entry=catalog_entry(CONFIG.corpus.source),
