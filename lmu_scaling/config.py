@@ -164,7 +164,10 @@ def _contradictions(raw: dict[str, Any]) -> Iterator[str]:
 
 
 def _truths(value: Any, path: str) -> Iterator[str]:
-    """No setting is true or false. YAML reads `yes` and `on` as true, which Python would take for the number 1."""
+    """Only filters have settings that are true or false. YAML reads `yes` as true, and Python true as the number 1."""
+    if isinstance(value, dict) and path.startswith(".corpus.filters.") and value.get("name") in registered():
+        fields = registered()[value["name"]].model_fields
+        value = {key: item for key, item in value.items() if key not in fields or fields[key].annotation is not bool}
     if isinstance(value, bool):
         yield f"{path.lstrip('.')}: true and false are not values of this key (got {value!r})"
     elif isinstance(value, dict | list):
@@ -283,7 +286,10 @@ def _tuning_problems(raw: dict[str, Any]) -> Iterator[str]:
     rates, scales = (len(_list(tuning, key)) or 1 for key in ("learning_rates", "embedding_scales"))
     for key, grid in (("trials", rates * scales), ("rate_trials", rates)):
         trials = _get(tuning, key)
-        if isinstance(trials, int) and trials < grid:
+        if key == "rate_trials" and trials == 0:
+            if _get(tuning, "embedding_scale_from") is None:
+                yield f"training.tuning.{key}: 0 needs embedding_scale_from, the size whose learning rate all use"
+        elif isinstance(trials, int) and trials < grid:
             yield f"training.tuning.{key}: the grid alone has {grid} runs (got {trials})"
 
 
@@ -300,9 +306,6 @@ def _alternative_problems(raw: dict[str, Any]) -> Iterator[str]:
             yield f"{path}.name: {name!r} is used more than once"
         if name == MAIN or (name == PAPER_RECIPE) != (entry.get("recipe") == "paper"):
             yield f"{path}.name: {PAPER_RECIPE!r} is the name of recipe: paper, and {MAIN!r} that of the main runs"
-        for variant in _list(entry, "variants"):
-            if variant not in _list(raw, "models", "variants"):
-                yield f"{path}.variants: {variant!r} is not in models.variants, so there is nothing to compare it with"
 
 
 def _repeated(raw: dict[str, Any]) -> Iterator[str]:

@@ -39,7 +39,8 @@ def runs(config: Config) -> list[Run]:
             for seed in budget.seeds or seeds
         ]
     for other in config.training.alternatives:
-        keys = product(other.variants, other.sizes or sizes, [1.0], other.seeds or seeds)
+        compared = [variant for variant in other.variants if variant in config.models.variants]
+        keys = product(compared, other.sizes or sizes, [1.0], other.seeds or seeds)
         found += [Run(*key, other.name) for key in keys]
     return list(dict.fromkeys(found))
 
@@ -65,7 +66,8 @@ def cell_of(config: Config, run: Run) -> Cell | None:
     if run.trial is not None:
         return Cell(run.variant, run.size, float(f"{run.multiple / tuning.multiple:.6g}"))
     own = run.multiple >= tuning.retune_ratio or run.multiple <= 1 / tuning.retune_ratio
-    return Cell(run.variant, run.size, run.multiple if own else 1.0)
+    lender = tuning.embedding_scale_from if tuning.rate_trials == 0 else None
+    return Cell(run.variant, lender or run.size, run.multiple if own else 1.0)
 
 
 def cells(config: Config) -> list[Cell]:
@@ -85,7 +87,7 @@ def scale_lender(config: Config, cell: Cell) -> Cell | None:
 def sweep(config: Config, cell: Cell) -> list[Run]:
     """The sweep runs of one cell: first the grid, then those that depend on earlier ones."""
     tuning = config.training.tuning
-    count = tuning.trials if scale_lender(config, cell) is None else tuning.rate_trials
+    count = tuning.trials if scale_lender(config, cell) is None else tuning.rate_trials or tuning.trials
     multiple = cell.multiple * tuning.multiple
     return [Run(cell.variant, cell.size, multiple, tuning.seed, trial=trial) for trial in range(1, count + 1)]
 
@@ -173,6 +175,8 @@ def spec_of(config: Config, run: Run) -> RunSpec:
     rate = None if tuned else optimiser.learning_rate
     steps = max(1, round(training.steps * run.multiple))
     plateau = training.schedule.plateau
+    # a sweep run is judged by its last loss alone
+    validations = 1 if run.trial is not None and plateau is None else training.validations
     spec = RunSpec(
         model=model_spec(config, run.variant, run.size, **changes),
         data=data_spec(config),
@@ -187,7 +191,7 @@ def spec_of(config: Config, run: Run) -> RunSpec:
             clip=training.tuning.clip if tuned else optimiser.clip,
             warmup=training.schedule.warmup,
             plateau=PlateauSpec(**plateau.model_dump()) if plateau else None,
-            validate_every=max(1, steps // training.validations),
+            validate_every=max(1, steps // validations),
             validation_sequences=training.validation_sequences,
         ),
     )

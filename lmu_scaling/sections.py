@@ -145,7 +145,12 @@ class Tuning(Section):
         None, description="Size whose embedding scale all other sizes and budgets use; null: searched for in each"
     )
     trials: Count = Field(9, description="Sweep runs of a variant, size and budget, the grid included")
-    rate_trials: Count = Field(5, description="The same where the embedding scale comes from another size")
+    rate_trials: int = Field(
+        5,
+        ge=0,
+        le=1000,
+        description="The same where the embedding scale comes from another size; 0: the learning rate does, too",
+    )
     retune_ratio: Factor = Field(
         5.0, description="Token budgets that differ from the main one by this factor have sweeps of their own"
     )
@@ -160,7 +165,9 @@ class Alternative(Section):
     name: str = Field(
         max_length=30, pattern=r"^[a-z][a-z0-9_]*$", description="Ends the runs' names; `paper`: the paper's recipe"
     )
-    variants: list[str] = Field(min_length=1, description="Variants trained with it")
+    variants: list[str] = Field(
+        min_length=1, description="Variants trained with it; those that models.variants lacks are left out"
+    )
     sizes: list[str] | None = Field(None, min_length=1, description="Names of sizes; null: all")
     seeds: list[Seed] | None = Field(None, min_length=1, description="Seeds; null: all of training.seeds")
     recipe: Literal["paper", "tuned"] | None = Field(None, description="Another recipe")

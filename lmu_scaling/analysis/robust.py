@@ -21,6 +21,7 @@ from lmu_scaling.analysis.laws import EXPONENTS, SumFit
 
 Array = NDArray[np.float64]
 DELTA = 1e-3  # residuals of ln L beyond this count linearly
+SQUARES = 1e3  # no residual is beyond this one: least squares of ln L
 FLOOR = 12.0  # a term below e^-12 of the loss counts as zero
 STEPS = 150
 STARTS = {"share of E": (0.05, 0.4, 0.8), "exponent": (0.1, 0.3, 0.6, 1.0)}
@@ -28,18 +29,26 @@ STARTS = {"share of E": (0.05, 0.4, 0.8), "exponent": (0.1, 0.3, 0.6, 1.0)}
 
 @dataclass(frozen=True)
 class _Data:
-    """Centred logarithms of the variables [j-1, k], ln L [b, k], weight of each point [b, k]."""
+    """Centred logarithms of the variables [j-1, k], ln L [b, k], weight of each point [b, k], Huber's δ."""
 
     us: Array
     log_y: Array
     weights: Array
+    delta: float
 
     def rows(self, index: NDArray[np.int64]) -> _Data:
-        return _Data(self.us, self.log_y[index], self.weights[index])
+        return _Data(self.us, self.log_y[index], self.weights[index], self.delta)
+
+    def cost(self, log_residual: Array) -> Array:
+        return huber_cost(log_residual, self.weights, self.delta)
 
 
 def fit_huber(
-    xs: list[Array], loss_bk: Array, weights_bk: Array | None = None, starts: tuple[SumFit, ...] = ()
+    xs: list[Array],
+    loss_bk: Array,
+    weights_bk: Array | None = None,
+    starts: tuple[SumFit, ...] = (),
+    delta: float = DELTA,
 ) -> SumFit:
     """Fit E + Σ A_j x_j^-a_j to every row of `loss_bk`.
 
@@ -51,16 +60,16 @@ def fit_huber(
     us = np.stack([np.log(x) - centre for x, centre in zip(xs, centres, strict=True)])
     weights = np.ones_like(y) if weights_bk is None else weights_bk
     shape = (max(len(y), len(weights)), y.shape[1])
-    data = _Data(us, np.log(np.maximum(np.broadcast_to(y, shape), 1e-9)), np.broadcast_to(weights, shape))
+    data = _Data(us, np.log(np.maximum(np.broadcast_to(y, shape), 1e-9)), np.broadcast_to(weights, shape), delta)
     found = [_solve(data, _encode(start, centres, shape[0])) for start in starts] or [_from_grid(data)]
     theta, converged = reduce(lambda one, other: _better(data, one, other), found)
     return _decode(theta, converged, us, centres)
 
 
-def huber_cost(log_residual: Array, weights: Array | float = 1.0) -> Array:
+def huber_cost(log_residual: Array, weights: Array | float = 1.0, delta: float = DELTA) -> Array:
     """Summed over the last axis."""
     size = np.abs(log_residual)
-    return (weights * np.where(size <= DELTA, size**2 / 2, DELTA * (size - DELTA / 2))).sum(axis=-1)
+    return (weights * np.where(size <= delta, size**2 / 2, delta * (size - delta / 2))).sum(axis=-1)
 
 
 # --------------------------------------------------------------------------------------------------------- starts
@@ -81,7 +90,7 @@ def _from_grid(data: _Data) -> tuple[Array, NDArray[np.bool_]]:
 def _better(
     data: _Data, one: tuple[Array, NDArray[np.bool_]], other: tuple[Array, NDArray[np.bool_]]
 ) -> tuple[Array, NDArray[np.bool_]]:
-    costs = [huber_cost(_predict(data.us, theta)[0] - data.log_y, data.weights) for theta, _ in (one, other)]
+    costs = [data.cost(_predict(data.us, theta)[0] - data.log_y) for theta, _ in (one, other)]
     first = costs[0] <= costs[1]
     return np.where(first[:, None], one[0], other[0]), np.where(first, one[1], other[1])
 
@@ -137,10 +146,10 @@ def _descend(data: _Data, theta: Array, damping: Array, steps: int = 10) -> tupl
     us, j = data.us, len(data.us) + 1
     predicted, shares = _predict(us, theta)
     residual = predicted - data.log_y
-    cost = huber_cost(residual, data.weights)
+    cost = data.cost(residual)
     before = cost
     for _ in range(steps):
-        weight = data.weights / np.maximum(np.abs(residual), DELTA) * DELTA
+        weight = data.weights / np.maximum(np.abs(residual), data.delta) * data.delta
         jacobian = np.concatenate([shares, -shares[:, :, 1:] * us.T[None]], axis=2)
         weighted = jacobian * weight[:, :, None]
         normal = weighted.transpose(0, 2, 1) @ jacobian
@@ -151,7 +160,7 @@ def _descend(data: _Data, theta: Array, damping: Array, steps: int = 10) -> tupl
         trial = _bounded(theta + np.clip(step, -2, 2), j)
         new_predicted, new_shares = _predict(us, trial)
         new_residual = new_predicted - data.log_y
-        new_cost = huber_cost(new_residual, data.weights)
+        new_cost = data.cost(new_residual)
         good = new_cost <= cost
         theta = np.where(good[:, None], trial, theta)
         shares = np.where(good[:, None, None], new_shares, shares)

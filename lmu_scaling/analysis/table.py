@@ -263,13 +263,17 @@ def _why_excluded(result: dict[str, Any], validation: dict[str, Any], test: dict
 
 
 def _tuning(results: Path, run: Run) -> dict[str, Any]:
-    """The sweep behind a run: that of its own budget, or else of the main one; none with the paper's recipe."""
+    """The sweep behind a run: of its own budget or the main one, of its own size or the one that lends its settings.
+
+    None with the paper's recipe.
+    """
     if run.setting == PAPER_RECIPE:
         return {}
-    for multiple in (run.multiple, 1.0):
-        path = results / "training" / "tuning" / f"{run.variant}-{run.size}-x{multiple:g}.json"
-        if path.exists():
-            return read_json(path)
+    folder = results / "training" / "tuning"
+    for size in (run.size, "*"):
+        for multiple in (run.multiple, 1.0):
+            for path in sorted(folder.glob(f"{run.variant}-{size}-x{multiple:g}.json")):
+                return read_json(path)
     return {}
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from lmu_scaling.config import load, validate
 from lmu_scaling.errors import ConfigError
-from lmu_scaling.experiment import runs, sweeps
+from lmu_scaling.experiment import cell_of, runs, spec_of, sweeps
 from lmu_scaling.planning.config_export import schema
 from lmu_scaling.runtime import canonical_json
 from lmu_scaling.sections import Config, Section
@@ -33,6 +33,31 @@ def raw() -> dict:
 def test_every_shipped_configuration_validates(preset: Path | None) -> None:
     config = load(ROOT / "config.yaml", *([preset] if preset else []))
     assert config.experiment == (preset.stem if preset else "sotu")
+    assert validate(config.model_dump(mode="json")) == config, "written out with its defaults it validates, too"
+
+
+def test_alternatives_of_variants_that_are_not_trained_are_left_out() -> None:
+    config = raw()
+    config["models"]["variants"] = ["lmu", "transformer"]
+    assert {run.variant for run in runs(validate(config))} == {"lmu", "transformer"}
+
+
+def test_one_size_can_lend_its_learning_rate_to_all() -> None:
+    config = raw()
+    config["training"]["tuning"] |= {"rate_trials": 0, "embedding_scale_from": "14k"}
+    lent = validate(config)
+    assert {run.size for run in sweeps(lent)} == {"14k"}
+    assert {cell_of(lent, run).size for run in runs(lent)} == {"14k"}
+    config["training"]["tuning"]["embedding_scale_from"] = None
+    with pytest.raises(ConfigError, match="rate_trials: 0 needs embedding_scale_from"):
+        validate(config)
+
+
+def test_a_sweep_run_is_validated_once_at_its_end() -> None:
+    config = validate(raw())
+    for run in sweeps(config):
+        training = spec_of(config, run).training
+        assert training.validate_every == training.steps
 
 
 def test_the_paper_preset_is_the_paper() -> None:
@@ -55,7 +80,6 @@ def test_five_different_mistakes_are_all_reported_at_once() -> None:
     broken["models"]["sizes"][0].update(q=40, theta=20)  # q > theta
     broken["corpus"]["split"] = {"train": 0.9, "validation": 0.05, "test": 0.04}  # does not sum to 1
     broken["models"]["variants"] = ["lmu", "transfomer"]  # unknown variant
-    broken["training"]["alternatives"] = []
     with pytest.raises(ConfigError) as caught:
         validate(broken)
     message = str(caught.value)

@@ -31,7 +31,7 @@ def test_neither_folder_nor_file_nor_label_is_executed(tmp_path: Path) -> None:
         "experiment": "hostile",
         "corpus": {"source": "local", "path": str(texts), "filters": [{"name": "length", "min_characters": 10}]},
         "models": {"variants": ["lmu"], "sizes": [{"name": "2k", "d": 8}, {"name": "6k", "d": 16}]},
-        "training": {"recipe": "paper", "seeds": [1], "steps": 5, "budgets": [], "alternatives": []},
+        "training": {"recipe": "paper", "seeds": [1], "steps": 5, "budgets": []},
         "paper": {"looks": looks},
     }
     smoke = yaml.safe_load((Path(__file__).parents[2] / "workflow/presets/smoke.yaml").read_text())
