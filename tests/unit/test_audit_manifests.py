@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import json
+import os
 import random
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -13,6 +17,7 @@ import yaml
 
 from lmu_scaling import cli, counting, manifests
 from lmu_scaling.errors import ResultsError
+from lmu_scaling.models import native
 from lmu_scaling.paths import REPOSITORY
 from lmu_scaling.redaction import HIDDEN, redact, redact_json
 
@@ -172,3 +177,51 @@ def test_a_job_under_a_clock_that_goes_backwards_has_its_true_duration(
     manifest = json.loads((results / "config.manifest.json").read_text())
     assert 0 <= manifest["seconds"] < 60
     assert manifest["started"] <= manifest["ended"]
+
+
+@pytest.mark.parametrize(
+    ("change", "dirty"),
+    [
+        ({}, False),
+        ({"lmu_scaling/models.py": "edited"}, True),
+        ({"lmu_scaling/new.py": "untracked"}, True),
+        ({"README.md": "edited"}, True),
+        ({"notes.txt": "untracked, but no source"}, False),
+        ({"results/e/runs.csv": "a product"}, False),
+    ],
+)
+def test_a_source_that_git_does_not_know_makes_the_state_dirty(
+    change: dict[str, str], dirty: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("lmu_scaling/models.py", "README.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("committed")
+    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
+        who = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+        subprocess.run(["git", *who, *command], cwd=tmp_path, check=True)
+    for name, text in change.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(manifests, "REPOSITORY", tmp_path)
+    manifests.git_state.cache_clear()
+    found = manifests.git_state()
+    manifests.git_state.cache_clear()
+    assert found["dirty"] is dirty and len(found["commit"]) == 40
+
+
+@pytest.mark.parametrize("compiler", [True, False])
+def test_the_kernel_that_ran_is_recorded(compiler: bool) -> None:
+    """In a process of its own, because kernels are loaded once."""
+    script = (
+        "import torch; from lmu_scaling import manifests; from lmu_scaling.models import native\n"
+        "torch.set_num_threads(1); native.kernels(); print(manifests.environment())"
+    )
+    variables = {} if compiler else {"LMU_SCALING_NATIVE": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=REPOSITORY, env={**os.environ, **variables}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    facts = ast.literal_eval(done.stdout.strip().splitlines()[-1])
+    assert facts["threads"] == 1
+    expected = "compiled" if compiler and native.kernels() is not None else "torch"
+    assert facts["cpu_kernels"] == expected
