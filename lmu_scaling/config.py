@@ -165,8 +165,8 @@ def _contradictions(raw: dict[str, Any]) -> Iterator[str]:
 
 def _truths(value: Any, path: str) -> Iterator[str]:
     """Only filters have settings that are true or false. YAML reads `yes` as true, and Python true as the number 1."""
-    if isinstance(value, dict) and path.startswith(".corpus.filters.") and value.get("name") in registered():
-        fields = registered()[value["name"]].model_fields
+    if isinstance(value, dict) and path.startswith(".corpus.filters.") and str(value.get("name")) in registered():
+        fields = registered()[str(value["name"])].model_fields
         value = {key: item for key, item in value.items() if key not in fields or fields[key].annotation is not bool}
     if isinstance(value, bool):
         yield f"{path.lstrip('.')}: true and false are not values of this key (got {value!r})"

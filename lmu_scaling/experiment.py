@@ -33,7 +33,7 @@ def runs(config: Config) -> list[Run]:
     for budget in config.training.budgets:
         found += [
             Run(variant, size, multiple, seed)
-            for variant in budget.variants
+            for variant in budget.variants or config.models.variants
             for size in budget.sizes or sizes
             for multiple in budget.multiples
             for seed in budget.seeds or seeds

@@ -97,7 +97,7 @@ class Models(Section):
 class Budget(Section):
     """Further token budgets: separate cosine runs, never snapshots of a longer one."""
 
-    variants: list[str] = Field(min_length=1, description="Variants trained at these budgets")
+    variants: list[str] | None = Field(None, min_length=1, description="Variants trained at these budgets; null: all")
     multiples: list[Multiple] = Field(min_length=1, description="Multiples of `steps`")
     sizes: list[str] | None = Field(None, min_length=1, description="Names of sizes; null: all")
     seeds: list[Seed] | None = Field(None, min_length=1, description="Seeds; null: all of training.seeds")

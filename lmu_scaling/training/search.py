@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from lmu_scaling.errors import ResultsError
 
+TOLERANCE = 0.01  # nats
 SAME = 1e-6  # points whose logarithms differ by less are the same
 AXES = ("learning_rate", "embedding_scale")
 
@@ -42,15 +43,17 @@ class Steps:
 
 
 def best_trial(trials: Sequence[Trial], where: str) -> Trial:
-    """The lowest loss; of equal ones the smallest learning rate."""
+    """The lowest loss, or at its embedding scale the smallest learning rate that is as good within `TOLERANCE`.
+
+    One run does not tell such losses apart, and a sweep run, being shorter, prefers higher rates than the run it is for.
+    """
     best = min(trials, key=lambda trial: (trial.loss, trial.point))
-    if math.isinf(best.loss):
-        raise ResultsError(
-            f"every one of {len(trials)} sweep runs diverged",
-            where,
-            "use smaller values in training.tuning.learning_rates",
-        )
-    return best
+    if not math.isinf(best.loss):
+        good = [trial for trial in _line(trials, best, axis=0) if trial.loss <= best.loss + TOLERANCE]
+        return min(good, key=lambda trial: trial.point)
+    raise ResultsError(
+        f"every one of {len(trials)} sweep runs diverged", where, "use smaller values in training.tuning.learning_rates"
+    )
 
 
 def edges(trials: Sequence[Trial], steps: Steps, where: str) -> list[str]:

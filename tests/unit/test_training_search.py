@@ -80,3 +80,10 @@ def test_enough_trials_find_the_optimum_within_a_step(rate, scale):
     assert edges(found, STEPS, "cell") == []
     assert abs(math.log(best.learning_rate / rate)) <= math.log(2.5) / 2 + 1e-3
     assert abs(math.log(best.embedding_scale / scale)) <= math.log(7) / 2 + 1e-3
+
+
+def test_of_rates_that_one_run_cannot_tell_apart_the_smallest_is_chosen():
+    trials = [Trial(rate, 50.0, loss) for rate, loss in ((0.012, 4.62), (0.03, 4.594), (0.047, 4.585), (0.075, 4.607))]
+    assert best_trial(trials, "cell").learning_rate == 0.03
+    assert best_trial([*trials, Trial(0.012, 7.0, 4.59)], "cell").learning_rate == 0.03, "at the best scale only"
+    assert edges(trials, Steps(2.5), "cell") == []
