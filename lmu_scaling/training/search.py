@@ -45,7 +45,7 @@ class Steps:
 def best_trial(trials: Sequence[Trial], where: str) -> Trial:
     """The lowest loss, or at its embedding scale the smallest learning rate that is as good within `TOLERANCE`.
 
-    One run does not tell such losses apart, and a sweep run, being shorter, prefers higher rates than the run it is for.
+    One run does not tell such losses apart; and sweep runs, being shorter, prefer rates too high for the run itself.
     """
     best = min(trials, key=lambda trial: (trial.loss, trial.point))
     if not math.isinf(best.loss):
