@@ -91,19 +91,20 @@ def improvements(sensitivity: pd.DataFrame, variant: str) -> pd.DataFrame:
 
 
 def finer_sweep(trials: pd.DataFrame) -> float:
-    """How far the parabola through the best trial and its neighbours goes below it; 0 without two neighbours."""
+    """How far below the chosen trial another one lies, or the parabola through it and its neighbours goes."""
     reference = float(trials["reference"].iloc[0])
     rises = dict(zip(trials["value"].astype(float), trials["effect"].astype(float), strict=True))
     below = [value for value in rises if value < reference]
     above = [value for value in rises if value > reference]
+    measured = max(0.0, -min(rises.values()))  # of rates that are equally good the smallest is chosen
     if not below or not above:
-        return 0.0
+        return measured
     near = (max(below), min(above))
     x = np.log([near[0] / reference, near[1] / reference])
     r, s = (max(rises[value], 0.0) for value in near)  # f(x) = p x² + q x through both
     p = (r / x[0] - s / x[1]) / (x[0] - x[1])
     q = r / x[0] - p * x[0]
-    return float(q**2 / (4 * p)) if p > 0 else 0.0
+    return max(measured, float(q**2 / (4 * p)) if p > 0 else 0.0)
 
 
 def unsettled(evidence: Evidence, a: str, b: str, difference: float, gap: float | None = None) -> str:
