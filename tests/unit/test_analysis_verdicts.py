@@ -231,7 +231,13 @@ def test_a_conceptual_verdict_must_survive_at_the_nearer_end_of_its_interval(stu
 
 @pytest.mark.parametrize(
     ("rises", "expected"),
-    [((0.1, 0.1), 0.0), ((0.0, 0.08), 0.01), ((0.02, 0.1), 0.0064 / 0.96), ((0.03, None), 0.0), ((0.01, -0.008), 0.008)],
+    [
+        ((0.1, 0.1), 0.0),
+        ((0.0, 0.08), 0.01),
+        ((0.02, 0.1), 0.0064 / 0.96),
+        ((0.03, None), 0.0),
+        ((0.01, -0.008), 0.008),
+    ],
 )
 def test_what_a_finer_sweep_would_gain_is_the_vertex_of_the_parabola(rises, expected):
     values = [(0.001, rises[0]), (0.003, 0.0), (0.009, rises[1])]
