@@ -1,4 +1,4 @@
-"""Axes of scaling plots: readable logarithmic ticks, labels at line ends, error bars."""
+"""Axes of scaling plots: readable logarithmic ticks, labels at line ends and in free spots."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.collections import PathCollection
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import NDArray
 
-from lmu_scaling.paper.style import Mark
 from lmu_scaling.runtime import si
 
 N_LABEL = "Non-embedding parameters N"
@@ -71,11 +71,15 @@ def _crowded(axis: Axis, ticks: list[float], length: float) -> bool:
     return bool(steps) and min(steps) < 0.36
 
 
-def set_log_limits(axes: Axes, values: Any, least: float = 3.0) -> None:
-    """Limits of a logarithmic x axis: a small margin, and at least a factor `least`, so that one size has ticks."""
+def log_limits(values: Any, least: float = 3.0) -> tuple[float, float]:
+    """Limits of a logarithmic axis: a small margin, and at least a factor `least`, so that one size has ticks."""
     low, high = float(min(values)), float(max(values))
     room = max((high / low) ** 0.04, math.sqrt(least * low / high))
-    axes.set_xlim(low / room, high * room)
+    return low / room, high * room
+
+
+def set_log_limits(axes: Axes, values: Any, least: float = 3.0) -> None:
+    axes.set_xlim(*log_limits(values, least))
 
 
 def powers_of_two(axis: Axis, values: Sequence[float], label: str) -> None:
@@ -141,7 +145,8 @@ def label_free_spot(axes: Axes, spots: Sequence[tuple[float, float]], text: str,
     """Write a text beside one of these points, on the side where it covers least of what is already drawn."""
     figure: Any = axes.figure
     figure.draw_without_rendering()
-    drawn = np.concatenate([_path(axes, line) for line in axes.lines])
+    markers = [axes.transData.transform(np.asarray(dots.get_offsets(), float)) for dots in axes.findobj(PathCollection)]
+    drawn = np.concatenate([*(_path(axes, line) for line in axes.lines), *markers])
     taken = [other.get_window_extent() for other in axes.texts]
     tried: list[tuple[bool, int, int, Any]] = []
     for spot, (dx, dy) in itertools.product(spots, ((4, 4), (4, -4), (-4, -4), (-4, 4))):
@@ -163,20 +168,3 @@ def _path(axes: Axes, line: Line2D) -> NDArray[np.float64]:
         return xy
     steps = np.linspace(0, len(xy) - 1, 40 * len(xy))
     return np.stack([np.interp(steps, range(len(xy)), column) for column in xy.T], axis=1)
-
-
-def errorbars(axes: Axes, x: Any, y: Any, low: Any, high: Any, mark: Mark, **kwargs: Any) -> None:
-    """Markers with intervals; a white rim keeps overlapping markers apart."""
-    axes.errorbar(
-        x,
-        y,
-        yerr=np.maximum(0.0, [np.subtract(y, low), np.subtract(high, y)]),
-        fmt=mark.marker,
-        color=mark.colour,
-        markeredgecolor="white",
-        markeredgewidth=0.5,
-        elinewidth=0.8,
-        capsize=1.5,
-        capthick=0.8,
-        **kwargs,
-    )
