@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,22 +44,29 @@ def loss_axis(axes: Axes, label: str = LOSS_LABEL) -> None:
 
 
 def log_axis(axis: Axis, label: str, unit: Any = si) -> None:
-    """Tick labels for a logarithmic axis: the first of four sets of round numbers that gives three ticks."""
+    """Ticks and labels of a logarithmic axis."""
     low, high = sorted(axis.get_view_interval())
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    ticks: list[float] = []
-    for leads in ((1,), (1, 2, 5), (1, 3), (1, 1.5, 2, 3, 5, 7)):
-        more = [lead * 10.0**power for power in decades for lead in leads if low <= lead * 10.0**power <= high]
-        if ticks and (len(more) <= len(ticks) or _crowded(axis, more, math.log(high / low))):
-            continue
-        ticks = more
-        if len(ticks) >= 3:
-            break
-    axis.set_major_locator(FixedLocator(ticks))
+    axis.set_major_locator(
+        FixedLocator(log_ticks(low, high, lambda ticks: _crowded(axis, ticks, math.log(high / low))))
+    )
     axis.set_major_formatter(FuncFormatter(lambda value, _: unit(value)))
     axis.set_minor_locator(LogLocator(10, subs=range(1, 10), numticks=200))
     axis.set_minor_formatter(NullFormatter())
     axis.set_label_text(label)
+
+
+def log_ticks(low: float, high: float, crowded: Callable[[list[float]], bool] = lambda _: False) -> list[float]:
+    """Round numbers between these bounds: the first of four sets that has three, unless they would be crowded."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks: list[float] = []
+    for leads in ((1,), (1, 2, 5), (1, 3), (1, 1.5, 2, 3, 5, 7)):
+        more = [lead * 10.0**power for power in decades for lead in leads if low <= lead * 10.0**power <= high]
+        if ticks and (len(more) <= len(ticks) or crowded(more)):
+            continue
+        ticks = more
+        if len(ticks) >= 3:
+            break
+    return ticks
 
 
 def _crowded(axis: Axis, ticks: list[float], length: float) -> bool:

@@ -32,7 +32,7 @@ class Layers:
             linestyle={name: mark.dashes for name, mark in marks.items()},
         )
 
-    def _add(self, data: pd.DataFrame, mark: Any, *moves: Any, without: tuple[str, ...] = (), **more: str) -> Layers:
+    def _add(self, data: pd.DataFrame, mark: Any, *moves: Any, without: tuple[str, ...] = (), **more: Any) -> Layers:
         columns = {name: column for name, column in self.columns.items() if name not in without}
         rows = data.reset_index(drop=True)  # seaborn needs a unique index
         if len(rows):
@@ -49,7 +49,7 @@ class Layers:
     def lines(self, data: pd.DataFrame, *, zorder: float = 2.5, group: str | None = None, **look: Any) -> Layers:
         """A line per series, or per value of `group`, without markers."""
         line = so.Line(marker="", artist_kws={"zorder": zorder}, **look)
-        return self._add(data, line, without=("marker",), **({"group": group} if group else {}))
+        return self._add(data, line, without=("marker",), group=group)
 
     def means(self, data: pd.DataFrame, *, group: str, **look: Any) -> Layers:
         """A thin line through the mean of the rows at each x."""
@@ -58,9 +58,7 @@ class Layers:
 
     def marked_lines(self, data: pd.DataFrame, *, group: str | None = None, **look: Any) -> Layers:
         """A line per series with a marker at every row."""
-        return self._add(
-            data, so.Line(artist_kws={"zorder": 3}, **look), **({"group": group} if group else {})
-        )
+        return self._add(data, so.Line(artist_kws={"zorder": 3}, **look), group=group)
 
     def bands(self, data: pd.DataFrame, alpha: float = 0.15) -> Layers:
         """The interval from `low` to `high` around the line of each series."""

@@ -58,32 +58,30 @@ def loss_against_n(
     runs: pd.DataFrame, curves: pd.DataFrame, series: list[Series], references: list[Reference], look: Look
 ) -> Figure:
     """One panel; two if the printed laws lie so far away that our own runs would be compressed."""
-    far = _far(runs, curves, series, references)
-    figure, panels = look.panels(2, 3.2, 5.6) if far else _single(look)
-    points, fits = _ours(runs, curves, series)
-    marks = {entry.name: _budget_mark(look.mark(entry.variant), entry.multiple) for entry in series}
+    two = far(runs, curves, series, references)
+    figure, panels = look.panels(2, 3.2, 5.6) if two else _single(look)
+    points, fits = tidy(runs, curves, series)
+    marks = series_marks(points, series, look)
     limits = (runs["n_exact"].min(), runs["n_exact"].max())
-    printed = _printed(curves, references, log_limits(limits), look)
+    laws = printed(curves, references, log_limits(limits), look)
     for axes in panels:
         ours = Layers("n", "loss", "series", marks).points(points).lines(fits)
         ours.bands(fits[fits["multiple"] == 1])  # the bands of several budgets would hide each other
         ours.on(axes)
-        if axes is panels[-1] and len(printed):
-            theirs = Layers("n", "loss", "label", _printed_marks(printed))
-            theirs.lines(printed, zorder=1.5, linewidth=0.8).on(axes)
+        if axes is panels[-1] and len(laws):
+            Layers("n", "loss", "label", printed_marks(laws)).lines(laws, zorder=1.5, linewidth=0.8).on(axes)
         axes.set_xscale("log")
         set_log_limits(axes, limits)
         loss_axis(axes)
         log_axis(axes.xaxis, N_LABEL)
     if points.empty:
         note(panels[0], "none of the variants of this figure was trained")
-    if far:
+    if two:
         panels[0].set_title("This experiment", loc="left")
         panels[1].set_title("Beside the printed laws", loc="left")
-    ours_ends, printed_ends = _our_ends(points, fits, series, marks), _printed_ends(printed)
-    label_ends(panels[0], ours_ends + ([] if far else printed_ends))
-    if far:
-        label_ends(panels[1], printed_ends)
+    label_ends(panels[0], _our_ends(points, fits, marks) + ([] if two else _printed_ends(laws)))
+    if two:
+        label_ends(panels[1], _printed_ends(laws))
     return figure
 
 
@@ -92,7 +90,7 @@ def _single(look: Look) -> tuple[Figure, list[Axes]]:
     return figure, [figure.subplots()]
 
 
-def _far(runs: pd.DataFrame, curves: pd.DataFrame, series: list[Series], references: list[Reference]) -> bool:
+def far(runs: pd.DataFrame, curves: pd.DataFrame, series: list[Series], references: list[Reference]) -> bool:
     """Whether the references would extend the range of losses by more than a factor of `FAR`."""
     own = pd.concat([_runs(runs, entry)["test_loss"] for entry in series])
     n = curves["n"].between(runs["n_exact"].min(), runs["n_exact"].max())
@@ -109,7 +107,7 @@ def _curve(curves: pd.DataFrame, kind: str, name: str, multiple: float) -> pd.Da
     return curves[chosen].dropna(subset=["loss"]).sort_values("n")  # a law that could not be fitted has no losses
 
 
-def _ours(runs: pd.DataFrame, curves: pd.DataFrame, series: list[Series]) -> tuple[pd.DataFrame, pd.DataFrame]:
+def tidy(runs: pd.DataFrame, curves: pd.DataFrame, series: list[Series]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Tidy tables: every run with its standard error, and the points of every fitted law with its interval."""
     points = pd.concat([_runs(runs, entry).assign(series=entry.name) for entry in series])
     error = points["test_se"].fillna(0)
@@ -119,21 +117,28 @@ def _ours(runs: pd.DataFrame, curves: pd.DataFrame, series: list[Series]) -> tup
     return points, pd.concat(fits)
 
 
-def _our_ends(
-    points: pd.DataFrame, fits: pd.DataFrame, series: list[Series], marks: dict[str, Mark]
-) -> list[EndLabel]:
-    """The name of each series where its line ends; beside its largest runs if no law was fitted."""
+def series_marks(points: pd.DataFrame, series: list[Series], look: Look) -> dict[str, Mark]:
+    """The mark of each series, by name; where the transformer has several budgets, its labels say which."""
     several = points.loc[points["variant"] == "transformer", "multiple"].nunique() > 1
-    ends = []
+    tokens = points.groupby("series")["tokens"].first()
+    marks = {}
     for entry in series:
-        own, fit = points[points["series"] == entry.name], fits[fits["series"] == entry.name]
-        if own.empty:
-            continue
-        named = several and entry.variant == "transformer"
-        text = marks[entry.name].label + (f", {si(own['tokens'].iloc[0])} tokens" if named else "")
-        n = own["n_exact"].max()
-        loss = fit["loss"].iloc[-1] if len(fit) else own.loc[own["n_exact"] == n, "loss"].mean()
-        ends.append(EndLabel(n, float(loss), text, marks[entry.name].colour))
+        mark = _budget_mark(look.mark(entry.variant), entry.multiple)
+        if several and entry.variant == "transformer" and entry.name in tokens:
+            mark = replace(mark, label=f"{mark.label}, {si(tokens[entry.name])} tokens")
+        marks[entry.name] = mark
+    return marks
+
+
+def _our_ends(points: pd.DataFrame, fits: pd.DataFrame, marks: dict[str, Mark]) -> list[EndLabel]:
+    """The name of each series where its line ends; beside its largest runs if no law was fitted."""
+    ends = []
+    for name, mark in marks.items():
+        own, fit = points[points["series"] == name], fits[fits["series"] == name]
+        if len(own):
+            n = own["n_exact"].max()
+            loss = fit["loss"].iloc[-1] if len(fit) else own.loc[own["n_exact"] == n, "loss"].mean()
+            ends.append(EndLabel(n, float(loss), mark.label, mark.colour))
     return ends
 
 
@@ -146,9 +151,7 @@ def _budget_mark(mark: Mark, multiple: float) -> Mark:
     return replace(mark, colour=tint(mark.colour, share), marker=turned.get(mark.marker, mark.marker))
 
 
-def _printed(
-    curves: pd.DataFrame, references: list[Reference], limits: tuple[float, float], look: Look
-) -> pd.DataFrame:
+def printed(curves: pd.DataFrame, references: list[Reference], limits: tuple[float, float], look: Look) -> pd.DataFrame:
     """Tidy table of the printed laws between these limits, with label, colour and dashes."""
     found = []
     for entry in references:
@@ -160,7 +163,7 @@ def _printed(
     return pd.concat(found) if found else curves.iloc[:0]
 
 
-def _printed_marks(printed: pd.DataFrame) -> dict[str, Mark]:
+def printed_marks(printed: pd.DataFrame) -> dict[str, Mark]:
     looks = printed.drop_duplicates("label")
     return {
         label: Mark(label, colour, "", DASHES[dashes])
@@ -181,7 +184,7 @@ def caption(
     shown = pd.concat([_runs(runs, entry) for entry in present]) if present else runs.iloc[:0]
     names = ", ".join(dict.fromkeys(look.label(entry.variant) for entry in present)) or "no variant"
     text = f"Test loss against the number of non-embedding parameters N, for {names}. "
-    if _far(runs, curves, series, references):
+    if far(runs, curves, series, references):
         text += "The first panel shows this experiment alone, the second adds the printed laws. "
     text += f"Each marker is one run ({_seeds(shown)}) with its standard error over test sequences. "
     unfitted = [entry for entry in present if _curve(curves, "fit", entry.variant, entry.multiple).empty]

@@ -22,6 +22,20 @@ KAPLAN = "kaplan"
 
 
 def draw(inputs: dict[str, Path], look: Look) -> tuple[Figure, str]:
+    losses, fits, size = contents(inputs)
+    figure = look.figure(2, 2.7, 4.6)
+    marks = {name: look.mark(name) for name in (BASELINE, *PANELS)} | {KAPLAN: _kaplan_mark()}
+    shown, law = _tidy(losses)
+    plot = Layers("position", "mean", "variant", marks, panel="panel")
+    plot.bands(shown, alpha=0.2).marked_lines(shown, pointsize=2.8).lines(law, zorder=1.5, linewidth=0.9)
+    panels = plot.panels(figure, list(PANELS), 2 if look.wide(figure) else 1, x=True, y=True)
+    for axes, variant in zip(panels, PANELS, strict=True):
+        _finish(axes, losses, fits, variant, marks, look)
+    return figure, _caption(losses, fits, size, look)
+
+
+def contents(inputs: dict[str, Path]) -> tuple[pd.DataFrame, pd.DataFrame, str]:
+    """Losses by position and their fits, for the largest size at the main budget, and the name of that size."""
     losses = load.table(inputs["analysis/per_token.parquet"], "variant size multiple split axis position mean low high")
     fits = load.table(
         inputs["analysis/per_token_fits.csv"], "variant size multiple axis plateau plateau_low plateau_high early late"
@@ -35,15 +49,7 @@ def draw(inputs: dict[str, Path], look: Look) -> tuple[Figure, str]:
         & (losses["axis"] == "window")
     ]
     fits = fits[(fits["size"] == size) & (fits["multiple"] == 1) & (fits["axis"] == "window")]
-    figure = look.figure(2, 2.7, 4.6)
-    marks = {name: look.mark(name) for name in (BASELINE, *PANELS)} | {KAPLAN: _kaplan_mark()}
-    shown, law = _tidy(losses)
-    plot = Layers("position", "mean", "variant", marks, panel="panel")
-    plot.bands(shown, alpha=0.2).marked_lines(shown, pointsize=2.8).lines(law, zorder=1.5, linewidth=0.9)
-    panels = plot.panels(figure, list(PANELS), 2 if look.wide(figure) else 1, x=True, y=True)
-    for axes, variant in zip(panels, PANELS, strict=True):
-        _finish(axes, losses, fits, variant, marks, look)
-    return figure, _caption(losses, fits, size, look)
+    return losses, fits, size
 
 
 def _tidy(losses: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:

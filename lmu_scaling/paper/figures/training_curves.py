@@ -18,10 +18,7 @@ START = 0.01  # share of the tokens that is not drawn: all models are alike ther
 
 
 def draw(inputs: dict[str, Path], look: Look) -> tuple[Figure, str]:
-    columns = "run variant size multiple seed tokens loss validation_loss"
-    history = load.main_setting(load.table(inputs["analysis/history.parquet"], columns))
-    counts = load.table(inputs["analysis/counts.csv"], "size d n_exact")
-    history = history[(history["multiple"] == 1) & (history["tokens"] >= START * history["tokens"].max())]
+    history, counts = contents(inputs["analysis/history.parquet"], inputs["analysis/counts.csv"])
     sizes = [size for size in load.size_names(counts) if size in set(history["size"])]
     figure, across = _figure(look, len(sizes))
     marks = {variant: look.mark(variant) for variant in look.order(history["variant"])}
@@ -32,11 +29,19 @@ def draw(inputs: dict[str, Path], look: Look) -> tuple[Figure, str]:
     for axes, size in zip(plot.panels(figure, sizes, across, x=True, y=True), sizes, strict=True):
         axes.set_title(f"{size} (d = {counts.loc[counts['size'] == size, 'd'].iloc[0]})", loc="left")
         axes.set_xscale("log")
-        axes.set_ylim(*_range(history))
+        axes.set_ylim(*loss_range(history))
         loss_axis(axes, "Loss [nats]")
         log_axis(axes.xaxis, "Tokens")
     legend(figure, marks, 5 if look.wide(figure) else 2)
     return figure, _caption(history, look)
+
+
+def contents(history: Path, counts: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The curves of the main setting and budget, without their start, and the sizes."""
+    columns = "run variant size multiple seed tokens loss validation_loss"
+    rows = load.main_setting(load.table(history, columns))
+    shown = (rows["multiple"] == 1) & (rows["tokens"] >= START * rows["tokens"].max())
+    return rows[shown], load.table(counts, "size d n_exact")
 
 
 def _figure(look: Look, count: int) -> tuple[Figure, int]:
@@ -46,7 +51,7 @@ def _figure(look: Look, count: int) -> tuple[Figure, int]:
     return look.figure(2, 0.9 + 1.75 * down, 1.0 + 1.5 * down), across
 
 
-def _range(history: pd.DataFrame) -> tuple[float, float]:
+def loss_range(history: pd.DataFrame) -> tuple[float, float]:
     both = pd.concat([history["loss"], history["validation_loss"]]).dropna()
     return float(both.min()) * 0.98, float(both.max()) * 1.02
 
