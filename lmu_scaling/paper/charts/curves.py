@@ -73,7 +73,7 @@ def _panels(sizes: list[str], down: int, tokens: list[float], y_range: list[floa
         key = str(i + 1) if i else ""
         outer = across == 1 or i == 0
         x_title = "Tokens" if i >= len(sizes) - across else ""
-        layout[f"xaxis{key}"] = traces.log_axis(x_title, tokens, tickformat="~s", domain=x, anchor=f"y{key}")
+        layout[f"xaxis{key}"] = traces.log_axis(x_title, tokens, most=4, tickformat="~s", domain=x, anchor=f"y{key}")
         layout[f"yaxis{key}"] = traces.log_axis("Loss [nats]" if outer else "", domain=y, anchor=f"x{key}")
         layout[f"yaxis{key}"] |= {"range": y_range, "showticklabels": outer}
         layout[f"xaxis{key}"] |= {"matches": "x"} if i else {}

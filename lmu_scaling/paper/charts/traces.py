@@ -91,12 +91,12 @@ def axis(title: str, **more: Any) -> dict[str, Any]:
 
 
 def log_axis(
-    title: str, values: Iterable[float] = (), unit: Callable[[float], str] = si, **more: Any
+    title: str, values: Iterable[float] = (), unit: Callable[[float], str] = si, most: int = 8, **more: Any
 ) -> dict[str, Any]:
-    """A logarithmic axis; with `values`, it has the ticks of the printed figure until somebody zooms (charts.js)."""
+    """A logarithmic axis; with `values`, it has at most so many round ticks until somebody zooms (charts.js)."""
     shown = list(values)
     if shown:
-        ticks = log_ticks(*log_limits(shown))
+        ticks = log_ticks(*log_limits(shown), lambda ticks: len(ticks) > most)
         more |= {"tickmode": "array", "tickvals": numbers(ticks), "ticktext": [unit(tick) for tick in ticks]}
     return axis(title, type="log", tickangle=0, **more)
 
