@@ -165,7 +165,7 @@ HIDDEN = f"document.querySelector('{CHART}').data.filter(trace => trace.visible 
 ENTRIES = f"[...document.querySelectorAll('{CHART} .legendtoggle')]"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def tab(made):
     with browser.opened(made[2].as_uri(), 1280) as tab:
         tab.page.wait_for_function("[...document.querySelectorAll('.chart')].every(chart => chart.dataset.drawn)")
@@ -207,15 +207,20 @@ def test_the_legend_hides_and_shows_a_series_by_mouse_and_by_keyboard(tab):
 
 @pytest.mark.browser
 @needs(browser.executable(), "no Chromium on this machine")
-def test_paper_and_browsers_without_scripts_show_the_printed_figures(made, tab):
+def test_paper_shows_the_printed_figures(tab):
     tab.page.emulate_media(media="print")
     widths = "[...document.querySelectorAll('{0}')].map(element => element.clientWidth)"
     assert all(width > 200 for width in tab.evaluate(widths.format("figure img")))
     assert set(tab.evaluate(widths.format(".chart"))) == {0}
-    tab.page.emulate_media(media="screen")
+
+
+@pytest.mark.browser
+@needs(browser.executable(), "no Chromium on this machine")
+def test_browsers_without_scripts_show_the_printed_figures(made):
     with browser.opened(made[2].as_uri(), 1280, scripts=False) as plain:
-        assert all(plain.page.locator("figure img").nth(i).is_visible() for i in range(len(inputs.modules("figure"))))
-        assert not any(plain.page.locator(".chart").nth(i).is_visible() for i in range(len(CHARTS)))
+        figures, charts = plain.page.locator("figure img"), plain.page.locator(".chart")
+        assert all(figures.nth(i).is_visible() for i in range(len(inputs.modules("figure"))))
+        assert not any(charts.nth(i).is_visible() for i in range(len(CHARTS)))
 
 
 @pytest.mark.browser
