@@ -1,20 +1,20 @@
-"""Axes of scaling plots: readable logarithmic ticks, labels at line ends, error bars."""
+"""Axes of scaling plots: readable logarithmic ticks, labels at line ends and in free spots."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.collections import PathCollection
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import NDArray
 
-from lmu_scaling.paper.style import Mark
 from lmu_scaling.runtime import si
 
 N_LABEL = "Non-embedding parameters N"
@@ -44,22 +44,29 @@ def loss_axis(axes: Axes, label: str = LOSS_LABEL) -> None:
 
 
 def log_axis(axis: Axis, label: str, unit: Any = si) -> None:
-    """Tick labels for a logarithmic axis: the first of four sets of round numbers that gives three ticks."""
+    """Ticks and labels of a logarithmic axis."""
     low, high = sorted(axis.get_view_interval())
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    ticks: list[float] = []
-    for leads in ((1,), (1, 2, 5), (1, 3), (1, 1.5, 2, 3, 5, 7)):
-        more = [lead * 10.0**power for power in decades for lead in leads if low <= lead * 10.0**power <= high]
-        if ticks and (len(more) <= len(ticks) or _crowded(axis, more, math.log(high / low))):
-            continue
-        ticks = more
-        if len(ticks) >= 3:
-            break
-    axis.set_major_locator(FixedLocator(ticks))
+    axis.set_major_locator(
+        FixedLocator(log_ticks(low, high, lambda ticks: _crowded(axis, ticks, math.log(high / low))))
+    )
     axis.set_major_formatter(FuncFormatter(lambda value, _: unit(value)))
     axis.set_minor_locator(LogLocator(10, subs=range(1, 10), numticks=200))
     axis.set_minor_formatter(NullFormatter())
     axis.set_label_text(label)
+
+
+def log_ticks(low: float, high: float, crowded: Callable[[list[float]], bool] = lambda _: False) -> list[float]:
+    """Round numbers between these bounds: the first of four sets that has three, unless they would be crowded."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks: list[float] = []
+    for leads in ((1,), (1, 2, 5), (1, 3), (1, 1.5, 2, 3, 5, 7)):
+        more = [lead * 10.0**power for power in decades for lead in leads if low <= lead * 10.0**power <= high]
+        if ticks and (len(more) <= len(ticks) or crowded(more)):
+            continue
+        ticks = more
+        if len(ticks) >= 3:
+            break
+    return ticks
 
 
 def _crowded(axis: Axis, ticks: list[float], length: float) -> bool:
@@ -71,11 +78,15 @@ def _crowded(axis: Axis, ticks: list[float], length: float) -> bool:
     return bool(steps) and min(steps) < 0.36
 
 
-def set_log_limits(axes: Axes, values: Any, least: float = 3.0) -> None:
-    """Limits of a logarithmic x axis: a small margin, and at least a factor `least`, so that one size has ticks."""
+def log_limits(values: Any, least: float = 3.0) -> tuple[float, float]:
+    """Limits of a logarithmic axis: a small margin, and at least a factor `least`, so that one size has ticks."""
     low, high = float(min(values)), float(max(values))
     room = max((high / low) ** 0.04, math.sqrt(least * low / high))
-    axes.set_xlim(low / room, high * room)
+    return low / room, high * room
+
+
+def set_log_limits(axes: Axes, values: Any, least: float = 3.0) -> None:
+    axes.set_xlim(*log_limits(values, least))
 
 
 def powers_of_two(axis: Axis, values: Sequence[float], label: str) -> None:
@@ -141,7 +152,8 @@ def label_free_spot(axes: Axes, spots: Sequence[tuple[float, float]], text: str,
     """Write a text beside one of these points, on the side where it covers least of what is already drawn."""
     figure: Any = axes.figure
     figure.draw_without_rendering()
-    drawn = np.concatenate([_path(axes, line) for line in axes.lines])
+    markers = [axes.transData.transform(np.asarray(dots.get_offsets(), float)) for dots in axes.findobj(PathCollection)]
+    drawn = np.concatenate([*(_path(axes, line) for line in axes.lines), *markers])
     taken = [other.get_window_extent() for other in axes.texts]
     tried: list[tuple[bool, int, int, Any]] = []
     for spot, (dx, dy) in itertools.product(spots, ((4, 4), (4, -4), (-4, -4), (-4, 4))):
@@ -163,20 +175,3 @@ def _path(axes: Axes, line: Line2D) -> NDArray[np.float64]:
         return xy
     steps = np.linspace(0, len(xy) - 1, 40 * len(xy))
     return np.stack([np.interp(steps, range(len(xy)), column) for column in xy.T], axis=1)
-
-
-def errorbars(axes: Axes, x: Any, y: Any, low: Any, high: Any, mark: Mark, **kwargs: Any) -> None:
-    """Markers with intervals; a white rim keeps overlapping markers apart."""
-    axes.errorbar(
-        x,
-        y,
-        yerr=np.maximum(0.0, [np.subtract(y, low), np.subtract(high, y)]),
-        fmt=mark.marker,
-        color=mark.colour,
-        markeredgecolor="white",
-        markeredgewidth=0.5,
-        elinewidth=0.8,
-        capsize=1.5,
-        capthick=0.8,
-        **kwargs,
-    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -10,11 +10,12 @@ from matplotlib.figure import Figure
 
 from lmu_scaling.analysis.reference import load_paper
 from lmu_scaling.paper import load
-from lmu_scaling.paper.axes import N_LABEL, EndLabel, errorbars, label_ends, log_axis, loss_axis, set_log_limits
+from lmu_scaling.paper.axes import N_LABEL, EndLabel, label_ends, log_axis, log_limits, loss_axis, set_log_limits
+from lmu_scaling.paper.layers import Layers
 from lmu_scaling.paper.style import SUBDUED, Look, Mark, note, tint
 from lmu_scaling.runtime import si
 
-RUN_COLUMNS = "variant size multiple seed n_exact tokens test_loss test_se"
+RUN_COLUMNS = "run variant size multiple seed n_exact tokens test_loss test_se"
 CURVE_COLUMNS = "kind name multiple n loss low high"
 REFERENCES = {"paper_lmu": "lmu", "paper_lmu_attention": "lmu_attention", "paper_lstm": "lstm", "kaplan": "transformer"}
 REFERENCE_LABELS = {
@@ -24,7 +25,7 @@ REFERENCE_LABELS = {
     "kaplan": "Kaplan: transformer",
 }
 FAR = 1.6
-DASHES = {1.0: (0, (5, 2)), 10.0: (0, (1, 1.5))}
+DASHES = {1.0: (5, 2), 10.0: (1, 1.5)}
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,10 @@ class Series:
 
     variant: str
     multiple: float
+
+    @property
+    def name(self) -> str:
+        return f"{self.variant} {self.multiple:g}"
 
 
 @dataclass(frozen=True)
@@ -53,28 +58,30 @@ def loss_against_n(
     runs: pd.DataFrame, curves: pd.DataFrame, series: list[Series], references: list[Reference], look: Look
 ) -> Figure:
     """One panel; two if the printed laws lie so far away that our own runs would be compressed."""
-    far = _far(runs, curves, series, references)
-    figure, panels = look.panels(2, 3.2, 5.6) if far else _single(look)
-    budgets = {entry.multiple for entry in series if entry.variant == "transformer"}
+    two = far(runs, curves, series, references)
+    figure, panels = look.panels(2, 3.2, 5.6) if two else _single(look)
+    points, fits = tidy(runs, curves, series)
+    marks = series_marks(points, series, look)
+    limits = (runs["n_exact"].min(), runs["n_exact"].max())
+    laws = printed(curves, references, log_limits(limits), look)
     for axes in panels:
+        ours = Layers("n", "loss", "series", marks).points(points).lines(fits)
+        ours.bands(fits[fits["multiple"] == 1])  # the bands of several budgets would hide each other
+        ours.on(axes)
+        if axes is panels[-1] and len(laws):
+            Layers("n", "loss", "label", printed_marks(laws)).lines(laws, zorder=1.5, linewidth=0.8).on(axes)
         axes.set_xscale("log")
-        set_log_limits(axes, runs["n_exact"])
-    ends = [
-        [end for entry in series for end in _series(axes, runs, curves, entry, look, len(budgets) > 1)]
-        for axes in panels
-    ]
-    printed = [end for entry in references for end in _reference(panels[-1], curves, entry, references, look)]
-    if not any(len(_runs(runs, entry)) for entry in series):
-        note(panels[0], "none of the variants of this figure was trained")
-    if far:
-        panels[0].set_title("This experiment", loc="left")
-        panels[1].set_title("Beside the printed laws", loc="left")
-    for axes in panels:
+        set_log_limits(axes, limits)
         loss_axis(axes)
         log_axis(axes.xaxis, N_LABEL)
-    label_ends(panels[0], ends[0] + ([] if far else printed))
-    if far:
-        label_ends(panels[1], printed)
+    if points.empty:
+        note(panels[0], "none of the variants of this figure was trained")
+    if two:
+        panels[0].set_title("This experiment", loc="left")
+        panels[1].set_title("Beside the printed laws", loc="left")
+    label_ends(panels[0], _our_ends(points, fits, marks) + ([] if two else _printed_ends(laws)))
+    if two:
+        label_ends(panels[1], _printed_ends(laws))
     return figure
 
 
@@ -83,7 +90,7 @@ def _single(look: Look) -> tuple[Figure, list[Axes]]:
     return figure, [figure.subplots()]
 
 
-def _far(runs: pd.DataFrame, curves: pd.DataFrame, series: list[Series], references: list[Reference]) -> bool:
+def far(runs: pd.DataFrame, curves: pd.DataFrame, series: list[Series], references: list[Reference]) -> bool:
     """Whether the references would extend the range of losses by more than a factor of `FAR`."""
     own = pd.concat([_runs(runs, entry)["test_loss"] for entry in series])
     n = curves["n"].between(runs["n_exact"].min(), runs["n_exact"].max())
@@ -100,26 +107,39 @@ def _curve(curves: pd.DataFrame, kind: str, name: str, multiple: float) -> pd.Da
     return curves[chosen].dropna(subset=["loss"]).sort_values("n")  # a law that could not be fitted has no losses
 
 
-def _series(
-    axes: Axes, runs: pd.DataFrame, curves: pd.DataFrame, entry: Series, look: Look, name_budget: bool
-) -> list[EndLabel]:
-    """Draw every run as a marker with its standard error, and the fitted law as a line with its band."""
-    own, mark = _runs(runs, entry), _budget_mark(look.mark(entry.variant), entry.multiple)
-    if own.empty:
-        return []
-    y, error = own["test_loss"], own["test_se"].fillna(0)
-    errorbars(axes, own["n_exact"], y, y - error, y + error, mark, zorder=3)
-    text = mark.label
-    if name_budget and entry.variant == "transformer":
-        text += f", {si(own['tokens'].iloc[0])} tokens"
-    fit = _curve(curves, "fit", entry.variant, entry.multiple)
-    if fit.empty:
-        n = own["n_exact"].max()
-        return [EndLabel(n, float(own.loc[own["n_exact"] == n, "test_loss"].mean()), text, mark.colour)]
-    axes.plot(fit["n"], fit["loss"], color=mark.colour, zorder=2.5)
-    if entry.multiple == 1:  # the bands of several budgets would hide each other
-        axes.fill_between(fit["n"], fit["low"], fit["high"], color=mark.colour, alpha=0.15, linewidth=0, zorder=2)
-    return [EndLabel(fit["n"].iloc[-1], fit["loss"].iloc[-1], text, mark.colour)]
+def tidy(runs: pd.DataFrame, curves: pd.DataFrame, series: list[Series]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Tidy tables: every run with its standard error, and the points of every fitted law with its interval."""
+    points = pd.concat([_runs(runs, entry).assign(series=entry.name) for entry in series])
+    error = points["test_se"].fillna(0)
+    points = points.assign(n=points["n_exact"], loss=points["test_loss"])
+    points = points.assign(low=points["loss"] - error, high=points["loss"] + error)
+    fits = [_curve(curves, "fit", entry.variant, entry.multiple).assign(series=entry.name) for entry in series]
+    return points, pd.concat(fits)
+
+
+def series_marks(points: pd.DataFrame, series: list[Series], look: Look) -> dict[str, Mark]:
+    """The mark of each series, by name; where the transformer has several budgets, its labels say which."""
+    several = points.loc[points["variant"] == "transformer", "multiple"].nunique() > 1
+    tokens = points.groupby("series")["tokens"].first()
+    marks = {}
+    for entry in series:
+        mark = _budget_mark(look.mark(entry.variant), entry.multiple)
+        if several and entry.variant == "transformer" and entry.name in tokens:
+            mark = replace(mark, label=f"{mark.label}, {si(tokens[entry.name])} tokens")
+        marks[entry.name] = mark
+    return marks
+
+
+def _our_ends(points: pd.DataFrame, fits: pd.DataFrame, marks: dict[str, Mark]) -> list[EndLabel]:
+    """The name of each series where its line ends; beside its largest runs if no law was fitted."""
+    ends = []
+    for name, mark in marks.items():
+        own, fit = points[points["series"] == name], fits[fits["series"] == name]
+        if len(own):
+            n = own["n_exact"].max()
+            loss = fit["loss"].iloc[-1] if len(fit) else own.loc[own["n_exact"] == n, "loss"].mean()
+            ends.append(EndLabel(n, float(loss), mark.label, mark.colour))
+    return ends
 
 
 def _budget_mark(mark: Mark, multiple: float) -> Mark:
@@ -128,23 +148,32 @@ def _budget_mark(mark: Mark, multiple: float) -> Mark:
         return mark
     share = min(0.6, 0.22 * multiple**0.45)
     turned = {"^": "v" if multiple < 1 else "<" if multiple < 4 else ">"}
-    return Mark(mark.label, tint(mark.colour, share), turned.get(mark.marker, mark.marker))
+    return replace(mark, colour=tint(mark.colour, share), marker=turned.get(mark.marker, mark.marker))
 
 
-def _reference(
-    axes: Axes, curves: pd.DataFrame, entry: Reference, references: list[Reference], look: Look
-) -> list[EndLabel]:
-    low, high = axes.get_xlim()
-    line = _curve(curves, "reference", entry.name, entry.multiple)
-    line = line[(line["n"] >= low) & (line["n"] <= high)]
-    if line.empty:
-        return []
-    several = len({other.multiple for other in references if other.name == entry.name}) > 1
-    colour = tint(look.mark(REFERENCES[entry.name]).colour, 0.45)
-    dashes = DASHES[entry.multiple if several else 1.0]
-    axes.plot(line["n"], line["loss"], color=colour, linestyle=dashes, linewidth=0.8, zorder=1.5)
-    text = REFERENCE_LABELS[entry.name] + (f", {entry.multiple:g}×" if several else "")
-    return [EndLabel(line["n"].iloc[-1], line["loss"].iloc[-1], text, SUBDUED, 5.8)]
+def printed(curves: pd.DataFrame, references: list[Reference], limits: tuple[float, float], look: Look) -> pd.DataFrame:
+    """Tidy table of the printed laws between these limits, with label, colour and dashes."""
+    found = []
+    for entry in references:
+        line = _curve(curves, "reference", entry.name, entry.multiple)
+        several = len({other.multiple for other in references if other.name == entry.name}) > 1
+        label = REFERENCE_LABELS[entry.name] + (f", {entry.multiple:g}×" if several else "")
+        colour, dashes = look.mark(REFERENCES[entry.name]).colour, entry.multiple if several else 1.0
+        found.append(line[line["n"].between(*limits)].assign(label=label, colour=tint(colour, 0.45), dashes=dashes))
+    return pd.concat(found) if found else curves.iloc[:0]
+
+
+def printed_marks(printed: pd.DataFrame) -> dict[str, Mark]:
+    looks = printed.drop_duplicates("label")
+    return {
+        label: Mark(label, colour, "", DASHES[dashes])
+        for label, colour, dashes in zip(looks["label"], looks["colour"], looks["dashes"], strict=True)
+    }
+
+
+def _printed_ends(printed: pd.DataFrame) -> list[EndLabel]:
+    last = printed.drop_duplicates("label", keep="last") if len(printed) else printed
+    return [EndLabel(row["n"], row["loss"], row["label"], SUBDUED, 5.8) for _, row in last.iterrows()]
 
 
 def caption(
@@ -155,7 +184,7 @@ def caption(
     shown = pd.concat([_runs(runs, entry) for entry in present]) if present else runs.iloc[:0]
     names = ", ".join(dict.fromkeys(look.label(entry.variant) for entry in present)) or "no variant"
     text = f"Test loss against the number of non-embedding parameters N, for {names}. "
-    if _far(runs, curves, series, references):
+    if far(runs, curves, series, references):
         text += "The first panel shows this experiment alone, the second adds the printed laws. "
     text += f"Each marker is one run ({_seeds(shown)}) with its standard error over test sequences. "
     unfitted = [entry for entry in present if _curve(curves, "fit", entry.variant, entry.multiple).empty]

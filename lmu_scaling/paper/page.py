@@ -1,4 +1,4 @@
-"""HTML parts of the report, called by the notebook: abstract, verdicts, figures, tables, provenance.
+"""HTML parts of the report, called by the notebook: findings, abstract, verdicts, figures, tables, provenance.
 
 All text that comes from data is escaped here; the notebook contains only our own text.
 """
@@ -9,36 +9,25 @@ import base64
 import io
 import os
 import re
-from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from lmu_scaling.analysis.claims.common import MEANING, SUPPORT_MEANING, Support, Verdict
+from lmu_scaling.analysis.claims.common import MEANING, SUPPORT_MEANING, Support
 from lmu_scaling.analysis.reference import load_paper
 from lmu_scaling.errors import ResultsError
 from lmu_scaling.paper import load, render, style, tabulate
+from lmu_scaling.paper.badges import BADGES, SUPPORT_BADGES, badge, tally
+from lmu_scaling.paper.charts import embed
+from lmu_scaling.paper.findings import findings
 from lmu_scaling.paper.inputs import inputs_of, modules
 from lmu_scaling.paths import REPOSITORY
 from lmu_scaling.runtime import duration, read_json, si
 
 MAX_SVG_BYTES = 400_000  # above, the bitmap is smaller and as sharp on a screen
 RUN_COLUMNS = "run variant size multiple seed n_exact tokens context vocab epochs seconds"
-BADGES = {  # sign, and class in report.css
-    Verdict.REPRODUCED: ("✓", "good"),
-    Verdict.NOT_REPRODUCED: ("✗", "bad"),
-    Verdict.INCONCLUSIVE: ("?", "open"),
-    Verdict.NOT_TESTABLE: ("–", "mute"),
-}
-SUPPORT_BADGES = {
-    Support.SUPPORTS: ("✓", "good"),
-    Support.CONTRADICTS: ("✗", "bad"),
-    Support.INCONCLUSIVE: ("?", "open"),
-    Support.NOT_MET: ("–", "mute"),
-    Support.NOT_APPLICABLE: ("", "mute"),
-}
 
 
 class Html(str):
@@ -74,7 +63,10 @@ class Page:
                 return cls(found[-1].parents[1], home / "paper_figures")
         raise ResultsError("there are no results yet", "results/", "run `snakemake` first")
 
-    # ------------------------------------------------------------------------------------------------- what was run
+    # --------------------------------------------------------------------------------------- what was found, and run
+    def findings(self) -> Html:
+        return Html(findings(self.results, self.look))
+
     def abstract(self) -> Html:
         """What was run, as a sentence and a list, compared with what the paper ran."""
         runs = load.main_setting(load.table(self.results / "analysis/runs.csv", RUN_COLUMNS))
@@ -111,8 +103,8 @@ class Page:
     def verdicts(self) -> Html:
         """Number and meaning of each verdict, then every claim with its verdicts, numbers, and links to figures."""
         claims = read_json(self.results / "analysis/claims.json")
-        direct = _tally("Direct replication, at the paper's scale", claims, "verdict", BADGES, MEANING)
-        conceptual = _tally(
+        direct = tally("Direct replication, at the paper's scale", claims, "verdict", BADGES, MEANING)
+        conceptual = tally(
             "Conceptual replication, under the conditions of this experiment",
             claims,
             "conceptual",
@@ -124,9 +116,9 @@ class Page:
 
     def _claim(self, claim: dict[str, Any]) -> str:
         claim = claim | {key: _minus(claim[key]) for key in ("paper", "ours", "reason", "conceptual_reason")}
-        direct = _badge(BADGES.get(claim["verdict"], ("", "mute")), claim["verdict"])
+        direct = badge(BADGES.get(claim["verdict"], ("", "mute")), claim["verdict"])
         judged = claim["conceptual"] != Support.NOT_APPLICABLE
-        conceptual = _badge(SUPPORT_BADGES.get(claim["conceptual"], ("", "mute")), claim["conceptual"])
+        conceptual = badge(SUPPORT_BADGES.get(claim["conceptual"], ("", "mute")), claim["conceptual"])
         why = f"<p>{escape(str(claim['reason']))}</p>"
         if judged:
             why = (
@@ -166,20 +158,25 @@ class Page:
         if not all(path.is_file() for path in files.values()):
             return Html(f'{heading}<p class="absent">This figure is not part of the experiment.</p>')
         caption = render.from_rst(" ".join(files["caption.rst"].read_text("utf-8").split()))
+        words = caption.split(". ")[0].rstrip(".")
+        chart = embed.chart(name, self.results, self.look, words)
         return Html(
-            f'<section class="pair">{heading}{statement}<figure>{self._picture(name, files, caption)}'
+            f'<section class="pair">{heading}{statement}<figure>{self._picture(name, files, words)}{chart}'
             f"<figcaption>{escape(caption)}</figcaption></figure></section>"
         )
 
-    def _picture(self, name: str, files: dict[str, Path], caption: str) -> str:
+    def interactive(self) -> Html:
+        """The scripts that make charts of the main figures; without them, the figures stay as they are."""
+        return Html(embed.scripts())
+
+    def _picture(self, name: str, files: dict[str, Path], words: str) -> str:
         """The figure as it was written; narrow screens get the same figure drawn one column wide."""
         best = files["svg"] if files["svg"].stat().st_size <= MAX_SVG_BYTES else files["png"]
         kind = "svg+xml" if best.suffix == ".svg" else "png"
         wide = f"data:image/{kind};base64,{base64.b64encode(best.read_bytes()).decode()}"
-        short = caption.split(". ")[0].rstrip(".")
         return (
             f'<picture><source media="(max-width: 600px)" srcset="{self._narrow(name)}">'
-            f'<img src="{wide}" alt="{escape(short)}" loading="eager"></picture>'
+            f'<img src="{wide}" alt="{escape(words)}" loading="eager"></picture>'
         )
 
     def _narrow(self, name: str) -> str:
@@ -224,27 +221,6 @@ def _look(config: dict[str, Any], columns: int | None = None) -> style.Look:
         marks={name: style.Mark(**look) for name, look in looks.items()},
         columns=columns,
     )
-
-
-def _badge(look: tuple[str, str], text: str) -> str:
-    return f'<span class="badge {look[1]}">{look[0]} {escape(text)}</span>'
-
-
-def _tally(
-    title: str,
-    claims: list[dict[str, Any]],
-    key: str,
-    badges: Mapping[Any, tuple[str, str]],
-    meaning: Mapping[Any, str],
-) -> str:
-    """How many claims have each verdict, and what the verdicts mean."""
-    counts = "".join(
-        _badge(look, f"{number} {verdict}")
-        for verdict, look in badges.items()
-        if (number := sum(claim[key] == verdict for claim in claims))
-    )
-    legend = " ".join(f"<em>{str(verdict).capitalize()}</em>: {text}." for verdict, text in meaning.items())
-    return f'<h3>{escape(title)}</h3><p class="tally">{counts}</p><p><small>{legend}</small></p>'
 
 
 def _definitions(facts: dict[str, str]) -> str:

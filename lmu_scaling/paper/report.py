@@ -16,6 +16,7 @@ import nbformat
 
 from lmu_scaling.errors import ResultsError
 from lmu_scaling.jobs import Folder, Input, Output, job
+from lmu_scaling.paper.charts import embed
 from lmu_scaling.paper.page import slug
 from lmu_scaling.paths import NOTEBOOK, REPOSITORY
 from lmu_scaling.runtime import atomic_write
@@ -80,14 +81,16 @@ def execute(notebook: Path, variables: dict[str, str]) -> Any:
 
 
 def html_page(notebook: Any) -> str:
-    """HTML with an inline style sheet; the policy in its head forbids scripts, fonts and requests."""
+    """HTML with an inline style sheet; the policy in its head forbids requests, and all scripts but our own two."""
     to_html = mistune.create_markdown(escape=False, plugins=["table", "strikethrough"])
     body = "\n".join(
         str(to_html(cell.source)) if cell.cell_type == "markdown" else _outputs(cell) for cell in notebook.cells
     )
     body, links = _anchors(body)
     title = re.sub(r"<[^>]+>", "", (re.findall(r"<h1[^>]*>(.*?)</h1>", body, re.S) or ["Report"])[0])
-    return TEMPLATE.format(title=title, style=STYLE.read_text("utf-8"), links=links, body=body)
+    style = STYLE.read_text("utf-8")
+    policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {embed.policy()}"
+    return TEMPLATE.format(title=title, style=style, links=links, body=body, policy=policy)
 
 
 def _outputs(cell: Any) -> str:
@@ -120,7 +123,7 @@ TEMPLATE = """<!doctype html>
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
 <link rel="icon" href="data:,">
 <title>{title}</title>
 <style>

@@ -1,4 +1,4 @@
-"""Style of all figures: sizes, fonts, and the colour and marker of each variant.
+"""Style of all figures: seaborn's theme with sizes and fonts of our own, and the colour and marker of each variant.
 
 Colours are safe for the colour-blind and differ in lightness (L* = 10, 30, 52, 71), so that they remain distinct in
 grey. PDF embeds TrueType fonts (type 42: text can be searched and edited). SVG draws glyphs as paths, because a browser
@@ -29,24 +29,21 @@ ONE_COLUMN, TWO_COLUMNS = 3.4, 7.0  # inches
 PNG_DPI = 220
 INK, SUBDUED, FAINT = "#222222", "#6b6b6b", "#d9d9d9"
 
+# What differs from seaborn's style "ticks" and its context "paper".
 RC: dict[str, Any] = {
     "font.family": "DejaVu Sans",
     "mathtext.fontset": "dejavusans",
-    "axes.titlesize": 8,
-    **dict.fromkeys(("font.size", "axes.labelsize"), 7.5),
-    **dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize"), 7),
     "legend.frameon": False,
     "legend.handlelength": 1.8,
     **dict.fromkeys(("axes.edgecolor", "axes.labelcolor", "text.color", "xtick.color", "ytick.color"), INK),
     **dict.fromkeys(("axes.linewidth", "xtick.major.width", "ytick.major.width"), 0.6),
+    **dict.fromkeys(("xtick.major.size", "ytick.major.size"), 3.5),
     **dict.fromkeys(("xtick.minor.width", "ytick.minor.width"), 0.4),
     **dict.fromkeys(("xtick.minor.size", "ytick.minor.size"), 1.6),
     **dict.fromkeys(("axes.spines.top", "axes.spines.right"), False),
     "axes.grid": True,
-    "axes.axisbelow": True,
     "grid.color": "#ececec",
     "grid.linewidth": 0.5,
-    "lines.linewidth": 1.3,
     "lines.markersize": 4,
     **dict.fromkeys(("figure.facecolor", "savefig.facecolor"), "white"),
     "figure.dpi": 100,
@@ -56,15 +53,17 @@ RC: dict[str, Any] = {
     "svg.hashsalt": "lmu-scaling",
     "path.simplify": True,
 }
+FONT_SCALE = 0.79  # of seaborn's "paper": labels and titles 7.6 pt, ticks and legends 7 pt
 
 
 @dataclass(frozen=True)
 class Mark:
-    """Label, colour and marker of a variant."""
+    """Label, colour, marker and dash pattern of a variant or another series."""
 
     label: str
     colour: str
     marker: str
+    dashes: Any = "-"
 
 
 # Colour and marker of each variant, in the paper's order; `paper.looks` of the configuration overrides them. Labels are
@@ -79,10 +78,10 @@ FALLBACK_MARKS = (("#4b9b62", "v"), ("#6a4fb3", "P"), ("#b3a125", "X"), ("#8c5a3
 
 # Layers of Table 1 have the colour of the variant that is built on them.
 LAYERS = {
-    "attention": ("Full attention", MARKS["transformer"][0], "^", "-"),
-    "attention_flash": ("Attention, not materialised", "#8a8a8a", "v", (0, (4, 2))),
-    "lmu_parallel": ("LMU, parallel", MARKS["lmu"][0], "o", "-"),
-    "lmu_recurrent": ("LMU, recurrent", MARKS["lmu_attention"][0], "s", (0, (1.5, 1.2))),
+    "attention": Mark("Full attention", MARKS["transformer"][0], "^"),
+    "attention_flash": Mark("Attention, not materialised", "#8a8a8a", "v", (4, 2)),
+    "lmu_parallel": Mark("LMU, parallel", MARKS["lmu"][0], "o"),
+    "lmu_recurrent": Mark("LMU, recurrent", MARKS["lmu_attention"][0], "s", (1.5, 1.2)),
 }
 SMALL_MEMORY = "memory below 512 KiB, which is indistinguishable from noise, counts as equal"  # complexity.RESOLUTION
 
@@ -141,8 +140,11 @@ class Look:
 
 
 def context() -> AbstractContextManager[None]:
-    """Matplotlib's defaults plus this style, independent of the user's matplotlibrc."""
-    settings: dict[Any, Any] = {**matplotlib.rcParamsDefault, "backend": "agg", **RC}
+    """Matplotlib's defaults, seaborn's theme and this style, independent of the user's matplotlibrc."""
+    import seaborn  # takes a second, and tables read this module as well
+
+    theme = seaborn.axes_style("ticks") | seaborn.plotting_context("paper", font_scale=FONT_SCALE)
+    settings: dict[Any, Any] = {**matplotlib.rcParamsDefault, "backend": "agg", **theme, **RC}
     return matplotlib.rc_context(settings)
 
 

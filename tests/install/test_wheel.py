@@ -71,7 +71,16 @@ def test_the_wheel_holds_the_package_with_its_data_and_nothing_else(wheel: Path)
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert names == wanted
-    assert {Path(name).suffix for name in names} == {".py", ".c", ".h", ".css", ".yaml"}
+    assert {Path(name).suffix for name in names} == {
+        ".py",
+        ".c",
+        ".h",
+        ".css",
+        ".yaml",
+        ".js",
+        ".md",
+        "",
+    }  # vendored: licence, origin
 
 
 def test_pip_brings_no_more_than_the_models_need(python: Path) -> None:

@@ -33,19 +33,21 @@ class Tab:
 
 
 @contextlib.contextmanager
-def opened(url: str, width: int, height: int = 900) -> Iterator[Tab]:
+def opened(url: str, width: int, height: int = 900, scripts: bool = True) -> Iterator[Tab]:
     """The page at `url`, loaded, with all its images decoded, in a window of this width [px]."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=executable(), args=list(FLAGS), timeout=PATIENCE)
-        page = browser.new_page(viewport={"width": width, "height": height}, is_mobile=width < 600)
+        window = {"width": width, "height": height}
+        page = browser.new_page(viewport=window, is_mobile=width < 600, java_script_enabled=scripts)
         page.set_default_timeout(PATIENCE)
         tab = Tab(page)
         page.on("console", lambda message: tab.complaints.append(message.text))
         page.on("pageerror", lambda error: tab.complaints.append(str(error)))
         page.on("request", lambda request: tab.requests.append(request.url))
         page.goto(url, wait_until="load")
-        page.evaluate("Promise.all([...document.images].map(image => image.decode().catch(() => null)))")
+        if scripts:
+            page.evaluate("Promise.all([...document.images].map(image => image.decode().catch(() => null)))")
         yield tab
         browser.close()

@@ -73,7 +73,7 @@ def assert_harmless(shown: str) -> None:
         assert "onerror" not in attribute or "&" in attribute
 
 
-@pytest.mark.parametrize("part", ["abstract", "verdicts", "provenance"])
+@pytest.mark.parametrize("part", ["findings", "abstract", "verdicts", "provenance"])
 def test_markup_in_data_is_shown_as_text(page: Page, part: str) -> None:
     assert_harmless(getattr(page, part)())
 
@@ -83,6 +83,14 @@ def test_markup_in_a_caption_is_shown_as_text(page: Page) -> None:
     assert_harmless(shown)
     assert re.search(r"<figcaption>A caption &lt;img src=x[^<]*</figcaption>", shown)
     assert re.search(r'alt="A caption &lt;img src=x[^"<]*"', shown)
+
+
+def test_markup_in_the_data_of_a_chart_stays_inside_it(page: Page) -> None:
+    shown = page.figure("training_curves", "Training curves")
+    (text,) = re.findall(r'<script type="application/json">(.*?)</script>', shown)
+    assert "<" not in text
+    names = {trace["name"] for trace in json.loads(text)["data"] if "name" in trace}
+    assert "LMU &lt;img src=x onerror='alert(1)'&gt;\"&amp;" in names, "plotly.js reads markup in text"
 
 
 def test_markup_in_a_table_is_shown_as_text(page: Page) -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import csv
+import hashlib
 import json
 import re
 from pathlib import Path
 
 import nbformat
+import pandas as pd
 import pytest
 
 from lmu_scaling.errors import ResultsError
 from lmu_scaling.paper import inputs, render, style
 from lmu_scaling.paper import page as page_module
+from lmu_scaling.paper.charts import CHARTS, embed
 from lmu_scaling.paper.report import report
 from tests.needs import needs
 from tests.synthetic import FIGURE_SETTINGS, Design, write_experiment
@@ -44,11 +48,35 @@ def page(made):
 
 
 def test_nothing_is_fetched(page):
-    addresses = re.findall(r'(?:src|srcset|href|action|data)="([^"]*)"', page)
+    assert page.count(embed.scripts()) == 1
+    rest = page.replace(embed.scripts(), "")
+    addresses = re.findall(r'(?:src|srcset|href|action|data)="([^"]*)"', rest)
     assert addresses
     assert all(address.startswith(("data:", "#")) for address in addresses)
-    assert not re.search(r"url\(|@import|<script|<iframe|<object", page)
+    assert not re.search(r"url\(|@import|<iframe|<object", rest)
+    assert set(re.findall(r"<script[^>]*>", rest)) == {'<script type="application/json">'}, "scripts of nobody else"
     assert "default-src 'none'" in page
+
+
+def test_the_policy_admits_our_two_scripts_and_no_others(page):
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', page)
+    (sources,) = re.findall(r"script-src ([^;]*)", policy)
+    texts = re.findall(r"<script>(.*?)</script>", page, re.S)
+    digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in texts]
+    assert sources.split() == [f"'sha256-{digest}'" for digest in digests]
+    assert len(digests) == 2
+    assert "unsafe-eval" not in policy
+
+
+def test_the_first_thing_on_the_page_is_what_was_found(made, page):
+    start, experiment = page.index('<section class="findings">'), page.index('<h2 id="the-experiment">')
+    assert page.index("</h1>") < start < experiment
+    assert re.sub(r"\s", "", page[page.index("</h1>") + 5 : start]) == ""
+    runs = pd.read_csv(made[0] / "analysis/runs.csv")
+    main = runs[(runs["multiple"] == 1) & (runs["size"] == "d32")].groupby("variant")["test_loss"].mean()
+    found = page[start:experiment]
+    assert f"<strong>{style.Look().label(main.idxmin())}</strong> has the lowest test loss" in found
+    assert f"<strong>{main.min():.3f}</strong>" in found
 
 
 def test_what_comes_from_data_is_escaped(page):
@@ -56,7 +84,7 @@ def test_what_comes_from_data_is_escaped(page):
     assert "<b>so</b>" not in page
 
 
-def test_verdicts_come_first_and_every_figure_and_table_is_there(page):
+def test_verdicts_come_before_figures_and_every_figure_and_table_is_there(page):
     order = [page.index(f'<h2 id="{name}">') for name in ("verdicts", "loss-against-size", "deviations", "provenance")]
     assert order == sorted(order)
     for name in inputs.modules("figure"):
@@ -118,7 +146,8 @@ def test_the_notebook_is_stored_without_outputs():
 def test_a_browser_shows_the_report_without_complaint(made, width):
     url = made[2].as_uri()
     with browser.opened(url, width) as tab:
-        images = tab.evaluate("[...document.images].map(image => [image.alt, image.naturalWidth, image.clientWidth])")
+        drawn = "(image.closest('.live')?.querySelector('.chart') || image).clientWidth"
+        images = tab.evaluate(f"[...document.images].map(image => [image.alt, image.naturalWidth, {drawn}])")
         assert len(images) == len(inputs.modules("figure"))
         assert all(natural > 0 and 200 < shown <= width for _, natural, shown in images), images
         overflow = tab.evaluate("document.documentElement.scrollWidth - window.innerWidth")
@@ -129,3 +158,76 @@ def test_a_browser_shows_the_report_without_complaint(made, width):
             assert tab.evaluate(f"document.getElementById({json.dumps(link[1:])}) !== null")
         assert tab.complaints == []
         assert all(address.startswith(("data:", url)) for address in tab.requests), tab.requests
+
+
+CHART = ".pair:has(#fig-loss_vs_N) .chart"
+HIDDEN = f"document.querySelector('{CHART}').data.filter(trace => trace.visible === 'legendonly').length"
+ENTRIES = f"[...document.querySelectorAll('{CHART} .legendtoggle')]"
+
+
+@pytest.fixture
+def tab(made):
+    with browser.opened(made[2].as_uri(), 1280) as tab:
+        tab.page.wait_for_function("[...document.querySelectorAll('.chart')].every(chart => chart.dataset.drawn)")
+        yield tab
+
+
+@pytest.mark.browser
+@needs(browser.executable(), "no Chromium on this machine")
+def test_a_pointer_sees_the_run_behind_a_marker(made, tab):
+    assert tab.evaluate("document.querySelectorAll('.chart').length") == len(CHARTS)
+    tab.page.locator(CHART).scroll_into_view_if_needed()
+    marker = f"document.querySelector('{CHART} .scatterlayer .points path').getBoundingClientRect()"
+    x, y, width, height = tab.evaluate(f"(box => [box.x, box.y, box.width, box.height])({marker})")
+    tab.page.mouse.move(x + width / 2, y + height / 2)
+    text = tab.page.locator(f"{CHART} .hoverlayer text").first.text_content()
+    (name,) = re.findall(r"run (\S+)$", text)
+    run = pd.read_csv(made[0] / "analysis/runs.csv").set_index("run").loc[name]
+    for words in (f"size {run['size']}", f"seed {run['seed']}", f"loss {run['test_loss']:.3f} ± {run['test_se']:.3f}"):
+        assert words in text
+    assert tab.complaints == []
+
+
+@pytest.mark.browser
+@needs(browser.executable(), "no Chromium on this machine")
+def test_the_legend_hides_and_shows_a_series_by_mouse_and_by_keyboard(tab):
+    names = tab.evaluate(f"{ENTRIES}.map(entry => entry.getAttribute('aria-label'))")
+    assert names[:2] == ["LMU", "LMU + attention"]
+    before = tab.evaluate(HIDDEN)
+    for press in ("Enter", " "):  # the second one shows it again
+        tab.page.focus(f"{CHART} .legendtoggle")
+        tab.page.keyboard.press(press)
+        hidden = before + 3 if press == "Enter" else before  # points, law and band
+        tab.page.wait_for_function(f"{HIDDEN} === {hidden}")
+        state = "document.activeElement.getAttribute('aria-checked')"
+        tab.page.wait_for_function(f"{state} === '{'false' if press == 'Enter' else 'true'}'")
+    tab.page.click(f"{CHART} .legendtoggle")
+    tab.page.wait_for_function(f"{HIDDEN} === {before + 3}")
+
+
+@pytest.mark.browser
+@needs(browser.executable(), "no Chromium on this machine")
+def test_paper_shows_the_printed_figures(tab):
+    tab.page.emulate_media(media="print")
+    widths = "[...document.querySelectorAll('{0}')].map(element => element.clientWidth)"
+    assert all(width > 200 for width in tab.evaluate(widths.format("figure img")))
+    assert set(tab.evaluate(widths.format(".chart"))) == {0}
+
+
+@pytest.mark.browser
+@needs(browser.executable(), "no Chromium on this machine")
+def test_browsers_without_scripts_show_the_printed_figures(made):
+    with browser.opened(made[2].as_uri(), 1280, scripts=False) as plain:
+        figures, charts = plain.page.locator("figure img"), plain.page.locator(".chart")
+        assert all(figures.nth(i).is_visible() for i in range(len(inputs.modules("figure"))))
+        assert not any(charts.nth(i).is_visible() for i in range(len(CHARTS)))
+
+
+@pytest.mark.browser
+@needs(browser.executable(), "no Chromium on this machine")
+def test_a_script_from_the_data_does_not_run(made, tmp_path):
+    page = made[2].read_text("utf-8").replace("</main>", "<script>document.title = 'owned'</script></main>")
+    (tmp_path / "report.html").write_text(page, "utf-8")
+    with browser.opened((tmp_path / "report.html").as_uri(), 1280) as tab:
+        assert tab.page.title() != "owned"
+        assert any("Content Security Policy" in complaint for complaint in tab.complaints)

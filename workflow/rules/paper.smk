@@ -111,6 +111,10 @@ rule report:
         figures=lambda wc: "paper_figures",
         source=content(f"{workflow.basedir}/workflow/notebooks/replication.ipynb"),
         style=content(f"{workflow.basedir}/lmu_scaling/paper/report.css"),
+        charts=content(f"{workflow.basedir}/lmu_scaling/paper/charts/charts.js"),
+        plotly=content(
+            f"{workflow.basedir}/lmu_scaling/paper/charts/vendor/plotly-basic.min.js"
+        ),
         paper=content(f"{CATALOG}/paper.yaml"),
         code=code("report"),
     shell:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -13,6 +12,7 @@ from matplotlib.figure import Figure
 from lmu_scaling.analysis.reference import load_paper
 from lmu_scaling.paper import load
 from lmu_scaling.paper.axes import N_LABEL, log_axis, set_log_limits
+from lmu_scaling.paper.layers import legend
 from lmu_scaling.paper.style import SUBDUED, Look, Mark, note
 
 INPUTS = ("analysis/multipliers.csv",)
@@ -42,15 +42,8 @@ def draw(inputs: dict[str, Path], look: Look) -> tuple[Figure, str]:
         panels[1].label_outer()
     else:
         panels[1].set_ylabel("Token multiplier")
-    handles = [_handle(look.mark(variant)) for variant in OURS]
-    figure.legend(handles=handles, loc="outside upper center", ncols=2)
+    legend(figure, {variant: look.mark(variant) for variant in OURS}, 2, line=False)
     return figure, _caption(chosen[0], chosen[1], claimed, look)
-
-
-def _handle(mark: Mark) -> Any:
-    from matplotlib.lines import Line2D
-
-    return Line2D([], [], linestyle="", marker=mark.marker, color=mark.colour, label=mark.label)
 
 
 def _ceiling(tokens: pd.DataFrame) -> float:

@@ -8,37 +8,42 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from lmu_scaling.paper import load
-from lmu_scaling.paper.axes import errorbars, label_free_spot, log_axis, loss_axis, set_log_limits
-from lmu_scaling.paper.style import SUBDUED, Look, tint
+from lmu_scaling.paper.axes import label_free_spot, log_axis, loss_axis, set_log_limits
+from lmu_scaling.paper.layers import Layers, legend
+from lmu_scaling.paper.style import SUBDUED, Look
 from lmu_scaling.runtime import si
 
 INPUTS = ("analysis/runs.csv",)
 
 
 def draw(inputs: dict[str, Path], look: Look) -> tuple[Figure, str]:
-    runs = load.runs(inputs["analysis/runs.csv"], "variant size multiple seed n_exact tokens flops test_loss test_se")
+    columns = "run variant size multiple seed n_exact tokens flops test_loss test_se"
+    runs = load.runs(inputs["analysis/runs.csv"], columns)
+    error = runs["test_se"].fillna(0)
+    runs = runs.assign(low=runs["test_loss"] - error, high=runs["test_loss"] + error)
     figure = look.figure(2, 3.4, 3.4)
     axes = figure.subplots()
+    marks = {variant: look.mark(variant) for variant in look.order(runs["variant"])}
+    plot = Layers("flops", "test_loss", "variant", marks)
+    plot.means(runs, group="multiple", linewidth=0.7, alpha=0.7).points(runs).on(axes)
     axes.set_xscale("log")
-    budgets = []
-    for variant in look.order(runs["variant"]):
-        mark, own = look.mark(variant), runs[runs["variant"] == variant]
-        y, error = own["test_loss"], own["test_se"].fillna(0)
-        errorbars(axes, own["flops"], y, y - error, y + error, mark, zorder=3, label=mark.label)
-        for _, budget in own.groupby("multiple"):
-            line = budget.groupby("flops", as_index=False)[["test_loss", "tokens"]].mean().sort_values("flops")
-            axes.plot(line["flops"], line["test_loss"], color=tint(mark.colour, 0.3), linewidth=0.7, zorder=2)
-            if own["multiple"].nunique() > 1:
-                budgets.append(line)
     set_log_limits(axes, runs["flops"])
     loss_axis(axes)
     log_axis(axes.xaxis, "Training compute, head included [FLOP]", _power)
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=4 if look.wide(figure) else 2)
-    for line in budgets:  # labelled at its start, the smallest size, or at its end
-        spots = [(row["flops"], row["test_loss"]) for _, row in line.iloc[[0, -1]].iterrows()]
-        label_free_spot(axes, spots, f"{si(line['tokens'].iloc[0])} tokens", SUBDUED)
+    legend(figure, marks, 5 if look.wide(figure) else 2, line=False)
+    for spots, tokens in _budgets(runs):
+        label_free_spot(axes, spots, f"{si(tokens)} tokens", SUBDUED)
     return figure, _caption(runs, look)
+
+
+def _budgets(runs: pd.DataFrame) -> list[tuple[list[tuple[float, float]], float]]:
+    """Both ends of the line of each budget, where a variant has several, and its tokens."""
+    several = runs[runs.groupby("variant")["multiple"].transform("nunique") > 1]
+    found = []
+    for _, line in several.groupby(["variant", "multiple"]):
+        mean = line.groupby("flops")["test_loss"].mean().sort_index()
+        found.append(([(mean.index[i], mean.iloc[i]) for i in (0, -1)], line["tokens"].iloc[0]))
+    return found
 
 
 def _power(value: float) -> str:

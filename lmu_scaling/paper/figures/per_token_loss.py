@@ -12,14 +12,30 @@ from matplotlib.figure import Figure
 from lmu_scaling.analysis.reference import PerTokenLaw, load_paper, per_token_laws
 from lmu_scaling.paper import load
 from lmu_scaling.paper.axes import loss_axis, powers_of_two
-from lmu_scaling.paper.style import FAINT, SUBDUED, Look, note
+from lmu_scaling.paper.layers import Layers, handles
+from lmu_scaling.paper.style import FAINT, SUBDUED, Look, Mark, note
 
 INPUTS = ("analysis/per_token.parquet", "analysis/per_token_fits.csv", "analysis/counts.csv")
 PANELS = ("lmu_attention", "lmu")
 BASELINE = "transformer"
+KAPLAN = "kaplan"
 
 
 def draw(inputs: dict[str, Path], look: Look) -> tuple[Figure, str]:
+    losses, fits, size = contents(inputs)
+    figure = look.figure(2, 2.7, 4.6)
+    marks = {name: look.mark(name) for name in (BASELINE, *PANELS)} | {KAPLAN: _kaplan_mark()}
+    shown, law = _tidy(losses)
+    plot = Layers("position", "mean", "variant", marks, panel="panel")
+    plot.bands(shown, alpha=0.2).marked_lines(shown, pointsize=2.8).lines(law, zorder=1.5, linewidth=0.9)
+    panels = plot.panels(figure, list(PANELS), 2 if look.wide(figure) else 1, x=True, y=True)
+    for axes, variant in zip(panels, PANELS, strict=True):
+        _finish(axes, losses, fits, variant, marks, look)
+    return figure, _caption(losses, fits, size, look)
+
+
+def contents(inputs: dict[str, Path]) -> tuple[pd.DataFrame, pd.DataFrame, str]:
+    """Losses by position and their fits, for the largest size at the main budget, and the name of that size."""
     losses = load.table(inputs["analysis/per_token.parquet"], "variant size multiple split axis position mean low high")
     fits = load.table(
         inputs["analysis/per_token_fits.csv"], "variant size multiple axis plateau plateau_low plateau_high early late"
@@ -33,44 +49,43 @@ def draw(inputs: dict[str, Path], look: Look) -> tuple[Figure, str]:
         & (losses["axis"] == "window")
     ]
     fits = fits[(fits["size"] == size) & (fits["multiple"] == 1) & (fits["axis"] == "window")]
-    figure, panels = look.panels(2, 2.7, 4.6, sharex=True, sharey=True)
-    for axes, variant in zip(panels, PANELS, strict=True):
-        _panel(axes, losses, fits, variant, look)
-    for axes in panels:
-        axes.label_outer()
-    return figure, _caption(losses, fits, size, look)
+    return losses, fits, size
 
 
-def _panel(axes: Axes, losses: pd.DataFrame, fits: pd.DataFrame, variant: str, look: Look) -> None:
+def _tidy(losses: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """One row per panel, model and position: each panel has its variant, the baseline, and Kaplan's law."""
+    by_panel = [losses[losses["variant"].isin((BASELINE, panel))].assign(panel=panel) for panel in PANELS]
+    if losses.empty:
+        return pd.concat(by_panel), pd.DataFrame(columns=["panel", "variant", "position", "mean"])
+    position = np.geomspace(max(losses["position"].min(), 1), losses["position"].max(), 60)
+    law = pd.DataFrame({"variant": KAPLAN, "position": position, "mean": _kaplan().loss(position)})
+    return pd.concat(by_panel), pd.concat([law.assign(panel=panel) for panel in PANELS])
+
+
+def _finish(
+    axes: Axes, losses: pd.DataFrame, fits: pd.DataFrame, variant: str, marks: dict[str, Mark], look: Look
+) -> None:
     axes.set_xscale("log", base=2)
     axes.set_title(f"{look.label(variant)} and {look.label(BASELINE).lower()}", loc="left", pad=13)
-    missing = []
-    for name in (BASELINE, variant):
-        own = losses[losses["variant"] == name].sort_values("position")
-        if own.empty:
-            missing.append(f"{look.label(name)} was not trained")
-            continue
-        mark = look.mark(name)
-        axes.fill_between(own["position"], own["low"], own["high"], color=mark.colour, alpha=0.2, linewidth=0)
-        axes.plot(own["position"], own["mean"], color=mark.colour, marker=mark.marker, markersize=2.8, label=mark.label)
-    if len(losses):
-        label, law = _kaplan()
-        position = np.geomspace(max(losses["position"].min(), 1), losses["position"].max(), 60)
-        dashes = (0, (1, 1.5))
-        axes.plot(position, law.loss(position), color=SUBDUED, linestyle=dashes, linewidth=0.9, zorder=1.5, label=label)
+    present = [name for name in (BASELINE, variant) if name in set(losses["variant"])]
+    missing = [f"{look.label(name)} was not trained" for name in (BASELINE, variant) if name not in present]
     if missing:
         note(axes, "\n".join(missing))
     if len(losses):
         loss_axis(axes, "Test loss [nats]")
         powers_of_two(axes.xaxis, list(losses["position"]), "Position in the window [tokens]")
-        axes.legend(loc="upper right")
+        axes.legend(handles=handles({name: marks[name] for name in (*present, KAPLAN)}), loc="upper right")
     _ranges(axes, fits[fits["variant"] == variant], look)
 
 
-def _kaplan() -> tuple[str, PerTokenLaw]:
+def _kaplan() -> PerTokenLaw:
     """Kaplan's law of the smallest model, the only one at the paper's scale."""
-    _, law = per_token_laws(load_paper())[0]
-    return f"Kaplan: {law.e:g} + {law.a:g} T$^{{-{law.exponent:g}}}$", law
+    return per_token_laws(load_paper())[0][1]
+
+
+def _kaplan_mark() -> Mark:
+    law = _kaplan()
+    return Mark(f"Kaplan: {law.e:g} + {law.a:g} T$^{{-{law.exponent:g}}}$", SUBDUED, "", (1, 1.5))
 
 
 def _ranges(axes: Axes, fit: pd.DataFrame, look: Look) -> None:

@@ -7,54 +7,59 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from lmu_scaling.analysis.reference import load_paper, power_laws, transformer_law
 from lmu_scaling.paper.axes import N_LABEL, EndLabel, label_ends, log_axis, loss_axis, set_log_limits
-from lmu_scaling.paper.style import Look
+from lmu_scaling.paper.layers import Layers
+from lmu_scaling.paper.style import Look, Mark
 from lmu_scaling.runtime import si
 
 INPUTS = ()
 POINTS = 60
 LMU, BOTH, LSTM, KAPLAN = "lmu", "lmu_attention", "lstm", "transformer"
 # Dashes tell the laws apart in grey; the transformer's differ by the steps.
-DASHES: dict[str, Any] = {LMU: "-", BOTH: (0, (6, 1.5)), LSTM: (0, (1, 1.2))}
-BUDGETS: dict[float, Any] = {1.0: (0, (4, 1.5)), 10.0: (0, (4, 1.5, 1, 1.5)), np.inf: (0, (1, 2.5))}
+DASHES: dict[str, Any] = {LMU: "-", BOTH: (6, 1.5), LSTM: (1, 1.2)}
+BUDGETS: dict[float, Any] = {1.0: (4, 1.5), 10.0: (4, 1.5, 1, 1.5), np.inf: (1, 2.5)}
+# The laws of each panel.
+PANELS = {"Figure 3": (LSTM, 1.0, LMU, BOTH), "Figure 5": (*BUDGETS, LMU, BOTH)}
 
 
 def draw(inputs: dict[str, Path], look: Look) -> tuple[Figure, str]:
     paper = load_paper()
     printed = paper["experiment"]
     n = np.geomspace(printed["n_min"], printed["n_max"], POINTS)
-    laws, kaplan = power_laws(paper), transformer_law(paper)
-    lines = {name: (law.loss(n), look.label(name), DASHES[name]) for name, law in laws.items()}
-    budgets = {
-        multiple: (kaplan.loss(n, printed["steps"] * multiple), _budget(multiple, printed["tokens"]), dashes)
-        for multiple, dashes in BUDGETS.items()
-    }
+    kaplan = transformer_law(paper)
+    losses: dict[Any, Any] = {name: law.loss(n) for name, law in power_laws(paper).items()}
+    losses |= {multiple: kaplan.loss(n, printed["steps"] * multiple) for multiple in BUDGETS}
+    marks = {str(name): Mark(look.label(name), look.mark(name).colour, "", dashes) for name, dashes in DASHES.items()}
+    for multiple, dashes in BUDGETS.items():
+        label = _budget(multiple, printed["tokens"])
+        marks[str(multiple)] = Mark(label, look.mark(KAPLAN).colour, "", dashes)
+    tidy = pd.concat(
+        pd.DataFrame({"panel": panel, "law": str(law), "n": n, "loss": losses[law]})
+        for panel, laws in PANELS.items()
+        for law in laws
+    )
     look = replace(look, experiment="", corpus="", tokens=None)  # the footer would name an experiment that is not shown
-    figure, panels = look.panels(2, 3.0, 5.4, sharey=True)
-    first = [(LSTM, *lines[LSTM]), (KAPLAN, *budgets[1.0]), (LMU, *lines[LMU]), (BOTH, *lines[BOTH])]
-    second = [*((KAPLAN, *budget) for budget in budgets.values()), (LMU, *lines[LMU]), (BOTH, *lines[BOTH])]
-    for axes, chosen, title in ((panels[0], first, "Figure 3"), (panels[1], second, "Figure 5")):
-        _panel(axes, n, chosen, look)
-        axes.set_title(f"{title}: printed laws", loc="left")
-    if look.wide(figure):
-        panels[1].label_outer()
-    return figure, _caption(n, lines, budgets)
+    figure = look.figure(2, 3.0, 5.4)
+    plot = Layers("n", "loss", "law", marks, panel="panel").lines(tidy, linewidth=1.1)
+    panels = plot.panels(figure, list(PANELS), 2 if look.wide(figure) else 1, x=True, y=True)
+    for axes, panel in zip(panels, PANELS, strict=True):
+        _finish(axes, tidy[tidy["panel"] == panel], marks, n)
+        axes.set_title(f"{panel}: printed laws", loc="left")
+    return figure, _caption(n, losses, marks)
 
 
-def _panel(axes: Axes, n: Any, lines: list[tuple[str, Any, str, Any]], look: Look) -> None:
+def _finish(axes: Axes, own: pd.DataFrame, marks: dict[str, Mark], n: Any) -> None:
     axes.set_xscale("log")
     set_log_limits(axes, n)
-    ends = []
-    for name, loss, label, dashes in lines:
-        colour = look.mark(name).colour
-        axes.plot(n, loss, color=colour, linestyle=dashes, linewidth=1.1)
-        ends.append(EndLabel(n[-1], float(loss[-1]), label, colour, 6.5))
     loss_axis(axes, "Loss [nats per token]")
     log_axis(axes.xaxis, N_LABEL)
+    last = own.drop_duplicates("law", keep="last")
+    ends = [EndLabel(r["n"], r["loss"], marks[r["law"]].label, marks[r["law"]].colour, 6.5) for _, r in last.iterrows()]
     label_ends(axes, ends)
 
 
@@ -62,10 +67,10 @@ def _budget(multiple: float, tokens: float) -> str:
     return f"Transformer, {'∞' if np.isinf(multiple) else si(tokens * multiple)} tokens"
 
 
-def _caption(n: Any, lines: dict[str, Any], budgets: dict[float, Any]) -> str:
+def _caption(n: Any, losses: dict[Any, Any], marks: dict[str, Mark]) -> str:
     ends = f"N = {si(n[0])} and {si(n[-1])}"
-    values = "; ".join(f"{label} {loss[0]:.3f} and {loss[-1]:.3f}" for loss, label, _ in lines.values())
-    below = bool((lines[LMU][0] < budgets[np.inf][0]).all())
+    values = "; ".join(f"{marks[name].label} {losses[name][0]:.3f} and {losses[name][-1]:.3f}" for name in DASHES)
+    below = bool((losses[LMU] < losses[np.inf]).all())
     return (
         "The laws that the paper prints (section 5), over the range of its own models; nothing here was measured by "
         f"us. Left: its figure 3. Right: its figure 5. Losses at {ends}: {values}. The transformer's law is Kaplan's "

@@ -23,7 +23,7 @@ def rows(inputs: dict[str, Path], look: Look) -> Table:
         own = slopes[slopes["layer"] == layer]
         for name, prefix in PASSES.items():
             cells = [cell for quantity in ("memory", "compute") for cell in _cells(own, f"{prefix}{quantity}")]
-            body.append((LAYERS[layer][0], name, *cells))
+            body.append((LAYERS[layer].label, name, *cells))
     return Table(
         f"Memory and computation against sequence length: stated terms, and slopes measured for n = "
         f"{slopes['n_min'].min():,} to {slopes['n_max'].max():,}",
