@@ -18,6 +18,7 @@ import scipy.stats
 import torch
 
 from benchmarks import harness
+from benchmarks.store import cell
 from lmu_scaling.models import resolve, variants
 from lmu_scaling.runtime import read_json
 from lmu_scaling.spec import DataSpec, RunSpec, TrainingSpec
@@ -29,6 +30,7 @@ from lmu_scaling.training.monitor import Monitor
 
 WIDTHS, SEEDS, N, BATCH, STEPS = (16, 32, 48), (1, 2), 256, 4, 150
 CONFIDENCE = 0.95
+TITLE = "Validation losses in float32 and bfloat16"
 SINGLE = ComputeContext(torch.device("cpu"), "float32")
 
 
@@ -69,6 +71,9 @@ def interval(differences: list[float]) -> tuple[float, float, float]:
 
 def measure(args: argparse.Namespace) -> harness.Section:
     tokens = (args.results or harness.ROOT / "results" / "sotu") / "tokens"
+    if not (tokens / "index.json").is_file():
+        note = "No tokens: `make run`, then `python -m benchmarks.paired`."
+        return [harness.table(TITLE, ["variant"], [], [note], args.clock)], ""
     steps = 20 if args.quick else STEPS
     rows: list[list[Any]] = []
     every: list[float] = []
@@ -85,15 +90,16 @@ def measure(args: argparse.Namespace) -> harness.Section:
             row.append(", ".join(f"{single:.3f} ({half - single:+.4f})" for single, half in pairs))
             own += found
         every += own
-        rows.append([*row, shown(own)])
-    rows.append(["all", *("" for _ in WIDTHS), shown(every)])
-    columns = ["variant", *(f"d = {d}" for d in WIDTHS), f"mean difference, {CONFIDENCE:.0%} interval [nats]"]
+        rows.append([*row, shown(own), None])
+    size = cell(abs(statistics.fmean(every)), better="lower", unit=" nats", target="paired")
+    rows.append(["all", *("" for _ in WIDTHS), shown(every), size])
+    columns = ["variant", *(f"d = {d}" for d in WIDTHS), f"mean, {CONFIDENCE:.0%} interval [nats]", "its size"]
     notes = [
         "Validation loss in float32, and in brackets what bfloat16 adds, one number per seed. A pair shares seed, "
         "weights and batches; both are evaluated in float32.",
         f"{steps} steps of {BATCH} × {N} tokens; the interval is Student's t over pairs.",
     ]
-    return [harness.table("Validation losses in float32 and bfloat16", columns, rows, notes, args.clock)], ""
+    return [harness.table(TITLE, columns, rows, notes, args.clock)], ""
 
 
 def shown(differences: list[float]) -> str:

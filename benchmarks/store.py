@@ -82,6 +82,7 @@ TARGETS = {
     "loss_bfloat16": Target("loss, vocabulary 50,257: bfloat16 against float32 without AVX-512, S M L", 3, "≥", "×", 3),
     "bf16_50257": Target("step, vocabulary 50,257: bfloat16 against float32 without AVX-512, S M L", 2.2, "≥", "×", 15),
     "bf16_4096": Target("step, vocabulary 4,096: bfloat16 against float32 without AVX-512, S M L", 1.5, "≥", "×", 15),
+    "paired": Target("bfloat16: mean change of the validation loss in paired runs, its size", 0.01, "≤", " nats"),
     "stage": Target("the default experiment's training stage: our time against plain eager", 0.75, "≤"),
     "data_wait": Target("share of a run spent waiting for data, two sizes", 0.01, "<", "%", 2),
     "checkpoint": Target("share of a run spent on checkpoints, two sizes", 0.02, "<", "%", 2),
