@@ -9,7 +9,7 @@
 
 #include "vector.h"
 
-#define MOST_TOKENS 192 /* of a chunk */
+#define MOST_TOKENS 384 /* of a chunk */
 #define PARTS 32
 
 typedef struct Head Head;

@@ -7,7 +7,6 @@
 #include <immintrin.h>
 
 #define ROWS 8     /* of a block: 24 of the 32 registers hold its sums */
-#define TOKENS 192 /* of a chunk: their exponentials are kept until the sums are known */
 #define UNROLL _Pragma("GCC unroll 8")
 
 /* float32 ------------------------------------------------------------------------------------------------------------ */

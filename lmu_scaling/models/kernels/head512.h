@@ -4,6 +4,7 @@
 
 #define INLINE static inline __attribute__((always_inline)) TARGET
 #define CLASSES (64 * PACK)
+#define TOKENS (192 * PACK) /* of a chunk: their exponentials are kept until the sums are known */
 
 /* sum[i][j] = sum_k a[i, k] b[k][j] for `rows` x 16 `vectors` entries, all in registers; a is read with two strides. */
 INLINE void NAME(block)(const uint32_t *a, ptrdiff_t row, ptrdiff_t step, const uint32_t *b, ptrdiff_t width, long depth,
@@ -171,3 +172,4 @@ static const HeadForm NAME(form) = {PACK, TOKENS, CLASSES, NAME(largest), NAME(e
 
 #undef INLINE
 #undef CLASSES
+#undef TOKENS
