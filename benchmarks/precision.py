@@ -206,8 +206,9 @@ def sub_layer_table(args: argparse.Namespace) -> Table:
             print(d, name, row[-1]["value"], flush=True)
         rows.append(row)
     notes = [
-        "Torch's bfloat16 autocast against its float32, forward and backward. So on a CPU linear layers are bfloat16 "
-        f"from d = 48 on and attention never is; the LSTM keeps its state in float32; {conditions(args)}."
+        "Torch's bfloat16 autocast against its float32, forward and backward. On a CPU linear layers are bfloat16 "
+        "from d = 48 on. Attention is not: it gains little, and loses at short contexts. The LSTM's state is float32.",
+        f"{conditions(args)}.",
     ]
     columns = ["shape", "FFN", "projections", "attention", "LSTM"]
     return harness.table("Sub-layers: bfloat16 against float32", columns, rows, notes, args.clock)
