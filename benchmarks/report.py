@@ -27,6 +27,8 @@ MAX_WORSE = 8  # numbers that got worse, listed at the top
 SECTIONS = {
     "layer": "Layer",
     "step": "Step and loss",
+    "precision": "float32 and bfloat16",
+    "paired": "Losses in bfloat16",
     "training": "Training",
     "data": "Data",
     "analysis": "Analysis",

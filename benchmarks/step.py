@@ -65,9 +65,19 @@ def plain(model: LanguageModel) -> LanguageModel:
 
 
 def stepper(
-    variant: str, d: int, vocab: int, kind: str, n: int = N, batch: int = BATCH, clip: float = math.inf
+    variant: str,
+    d: int,
+    vocab: int,
+    kind: str,
+    n: int = N,
+    batch: int = BATCH,
+    clip: float = math.inf,
+    bf16: bool = False,
 ) -> Callable[[], None]:
-    """A closure that takes one optimiser step on fixed random tokens; gradients are clipped if `clip` is finite."""
+    """A closure that takes one optimiser step on fixed random tokens; gradients are clipped if `clip` is finite.
+
+    `bf16` is for our step: it is then the one that `train --precision bfloat16` takes.
+    """
     model = build(resolve(variant, d, n, vocab), seed=1)
     ids = torch.randint(vocab, (batch, n + 1), generator=torch.Generator().manual_seed(0))
     inputs_bn, targets_bn = ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
@@ -88,7 +98,9 @@ def stepper(
 
     def step_ours() -> None:
         adam.zero_grad()
-        objective(inputs_bn, targets_bn).backward()
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            loss = objective(inputs_bn, targets_bn)
+        loss.backward()
         if math.isfinite(clip):
             norm = torch.nn.utils.get_total_norm(adam.gradients())
             torch.nn.utils.clip_grads_with_norm_(adam.parameters.values(), clip, norm)

@@ -195,6 +195,7 @@ def environment() -> dict[str, Any]:
     native = sys.modules.get("lmu_scaling.models.native")
     if native is not None and native.kernels.cache_info().currsize:  # they were asked for; a GPU has its own, in torch
         facts["cpu_kernels"] = "compiled" if native.kernels() is not None else "torch"
+        facts["cpu_vectors"] = ("portable", "AVX-512", "AVX512-BF16")[native.vectors()]  # of the loss
     if torch is not None and torch.cuda.is_available():
         facts["cuda"] = torch.version.cuda
         facts["gpu"] = torch.cuda.get_device_name()

@@ -133,6 +133,8 @@ def _cell_frame(table: pd.DataFrame) -> pd.DataFrame:
         flops_per_token_body=("flops_per_token_body", "first"),
         seeds=("seed", "count"),
     )
+    known = "precision" in table
+    frame["precision"] = grouped["precision"].agg(lambda found: " and ".join(sorted(set(found)))) if known else ""
     for column in ("n_exact", "tokens"):
         if (grouped[column].nunique() > 1).any():
             raise ResultsError(

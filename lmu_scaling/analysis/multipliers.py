@@ -3,7 +3,7 @@
 Against our own transformer a multiplier is interpolated between measured budgets and never extrapolated: above the
 largest one it is "> x" (`beyond`), below the smallest one "< x" (`below`). Against Kaplan's law it can be infinite,
 because the law has a floor at every N; with a vocabulary other than GPT-2's, losses are not comparable and no such row
-is written.
+is written; nor is one for runs of different precision.
 """
 
 from __future__ import annotations
@@ -70,6 +70,8 @@ def _against_ours(cells: Cells, index: int, baseline: str, joint: SumFit | None)
         if len(candidates) == 0:
             continue
         base = cells.frame.loc[candidates]
+        if set(base["precision"]) != {cell["precision"]}:
+            continue
         x = {"tokens": base["tokens"], "compute": spent[candidates], "parameters": base["n"]}
         log_x = np.log(x[quantity].to_numpy(float) / float(own[quantity]))
         point = first_reach(log_x, cells.point[None, candidates], cells.point[None, index])

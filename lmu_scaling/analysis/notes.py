@@ -17,6 +17,8 @@ def notes(table: pd.DataFrame) -> list[str]:
         found.append("one seed per cell: the spread between seeds is estimated in another way, see `noise`")
     if "epochs" in rows and rows["epochs"].max() > 1:
         found.append(f"the training text is repeated: up to {rows['epochs'].max():.1f} epochs")
+    if rows["precision"].nunique() > 1:
+        found.append("the runs differ in precision: those that do are not compared, and have no multiplier")
     found += [
         f"{run} is excluded: {why}" for run, why in table.loc[table["excluded"] != "", ["run", "excluded"]].values
     ]

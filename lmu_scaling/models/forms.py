@@ -2,27 +2,36 @@
 
 | | LMU with implicit attention | loss of the head |
 |---|---|---|
-| CPU, float32, C compiler | kernels/*.c (`native`) | kernels/head.c, for d ≤ 80 (`native`) |
+| CPU, C compiler | kernels/*.c, in float32 (`native`) | kernels/head*.c; without AVX-512 for d ≤ 80 (`native`) |
 | CPU otherwise | torch (`time` for small q', else `torch`) | torch tiles (`tiles`) |
 | GPU | matrix products, then a Triton kernel (`products`) | a Triton kernel that writes no logits (`triton`) |
 | GPU, no Triton or a failed check | matrix products, then torch.compile or torch | torch, in chunks (`chunks`) |
 
-A GPU's products run in bfloat16 under autocast, else in float32 (never in TF32). The meta device stands for a GPU in
-tests that count operations and bytes.
+A CPU with AVX512-BF16 multiplies bfloat16 in the head under autocast. Another one with a C compiler rounds the operands
+alike and multiplies in float32: torch would emulate bfloat16. A GPU's products run in bfloat16 under autocast, else in
+float32 (never in TF32). The meta device stands for a GPU in tests that count operations and bytes.
+
+Under bfloat16 autocast on a CPU the body keeps float32 where torch's bfloat16 is slower: linear layers of narrow models
+(`body_precision`), and attention (`attend`: its backward pass takes up to 2.4 times as long).
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from lmu_scaling.models import native
 
 SMALL_Q_REDUCED = 6  # up to here `time` is the faster torch form on a CPU (measured with one thread)
-WIDEST_HEAD = 80  # widths up to which head.c is the faster form: 1.2 to 1.4 times at d = 48, 0.8 to 1.0 at d = 144
+WIDEST_HEAD = 80  # up to here the kernel without AVX-512 is faster: 1.2 to 1.4 times at d = 48, 0.8 to 1.0 at d = 144
+NARROWEST_BFLOAT16 = (
+    48  # d from which torch's linear layers are faster in bfloat16 on a CPU: 1.8 to 2.2 times; 0.7 at 32
+)
 WIDEST_TRITON_HEAD = 256  # a block of tokens' gradients must fit a GPU's registers
 
 
@@ -37,9 +46,31 @@ def lmu_form(device: str, dtype: torch.dtype, q_reduced: int, compiled: bool) ->
 def head_form(device: str, dtype: torch.dtype, width: int, compiled: bool) -> str:
     if device != "cpu":
         return "triton" if compiled and has_triton() and width <= WIDEST_TRITON_HEAD else "chunks"
-    if compiled and dtype == torch.float32 and width <= WIDEST_HEAD and native.kernels() is not None:
-        return "native"
-    return "tiles"
+    if not compiled or native.kernels() is None:
+        return "tiles"
+    if dtype == torch.bfloat16:
+        return "native" if native.vectors() == 2 else "tiles"
+    return "native" if dtype == torch.float32 and (native.vectors() or width <= WIDEST_HEAD) else "tiles"
+
+
+def rounds_only(device: str, dtype: torch.dtype, compiled: bool) -> bool:
+    """Whether the head's operands are rounded to bfloat16, but multiplied in float32."""
+    cannot = native.kernels() is not None and native.vectors() < 2
+    return device == "cpu" and dtype == torch.bfloat16 and compiled and cannot
+
+
+def body_precision(x_bnd: Tensor) -> contextlib.AbstractContextManager[object]:
+    """Autocast as it is, or off on a CPU for models that are too narrow to gain from it."""
+    slower = x_bnd.device.type == "cpu" and x_bnd.shape[-1] < NARROWEST_BFLOAT16
+    return torch.autocast("cpu", enabled=False) if slower else contextlib.nullcontext()
+
+
+def attend(Q_bhne: Tensor, K_bhne: Tensor, V_bhne: Tensor) -> Tensor:
+    """Causal softmax attention; on a CPU at least in float32."""
+    if Q_bhne.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
+        return F.scaled_dot_product_attention(Q_bhne, K_bhne, V_bhne, is_causal=True)
+    with torch.autocast("cpu", enabled=False):
+        return F.scaled_dot_product_attention(Q_bhne.float(), K_bhne.float(), V_bhne.float(), is_causal=True)
 
 
 def product_dtype(x: Tensor) -> torch.dtype:

@@ -1,8 +1,8 @@
 """Cross-entropy of a linear head without holding the logits.
 
 At 50,257 classes and d = 48 the head takes most of a step's time and memory. Logits exist for one chunk of tokens at a
-time, and the gradient is computed in the forward pass, while they exist: by a compiled kernel in float32 on a CPU
-(kernels/head.c), in torch tiles otherwise; on GPUs see `gpu_head.py`. `forms.py` says which form runs where.
+time, and the gradient is computed in the forward pass, while they exist: by a compiled kernel in float32 or bfloat16 on
+a CPU (kernels/head.c), in torch tiles otherwise; on GPUs see `gpu_head.py`. `forms.py` says which form runs where.
 
 Axes: t tokens, c tokens of a chunk, v classes, k classes of a tile, d width.
 """
@@ -16,17 +16,23 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lmu_scaling.models import gpu_head
-from lmu_scaling.models.forms import head_form, product_dtype
-from lmu_scaling.models.native import INT, LANES, LONG, POINTER, Kernel, threads
+from lmu_scaling.models import gpu_head, native
+from lmu_scaling.models.forms import head_form, product_dtype, rounds_only
+from lmu_scaling.models.native import INT, LONG, POINTER, Kernel, threads
 
-C_SOURCES = ("kernels/head.c",)
+C_SOURCES = (
+    "kernels/head.c",
+    "kernels/head.h",
+    "kernels/head512.c",
+    "kernels/head512.h",
+    "kernels/head_portable.c",
+)
 TOKENS = 256  # tokens per chunk: the buffer holds at most TOKENS × V numbers
 CLASSES = 4096  # classes per tile: a tile of TOKENS × CLASSES float32 is 4 MB and stays in cache
 PROBE = 1024  # classes whose largest logit serves as the shift of the exponentials
 SAFE = 1e30  # a sum of exponentials above this is computed again with the exact shift
 
-_head_kernel = Kernel("lmu_head", [POINTER] * 6 + [LONG] * 2 + [INT] * 2)
+_head_kernel = Kernel("lmu_head", [POINTER] * 6 + [LONG] * 2 + [INT] * 4)
 
 
 def linear_cross_entropy(h_td: Tensor, weight_vd: Tensor, targets_t: Tensor, compiled: bool = True) -> Tensor:
@@ -42,7 +48,7 @@ def token_losses(
     h_td: Tensor, weight_vd: Tensor, targets_t: Tensor, compiled: bool = True, tokens: int | None = None
 ) -> Tensor:
     """The loss of every token in nats, without gradients, for evaluation. `tokens`: chunk size of the torch form."""
-    h_td, weight_vd = _operands(h_td, weight_vd)
+    h_td, weight_vd = _operands(h_td, weight_vd, compiled)
     tokens = tokens or (TOKENS if h_td.device.type == "cpu" else gpu_head.CHUNK)
     if _form(h_td, compiled) == "native":
         return _head(h_td, weight_vd, gradients=False)[0] - _target_logits(h_td, weight_vd, targets_t)
@@ -59,13 +65,15 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def forward(ctx: Any, h_td: Tensor, weight_vd: Tensor, targets_t: Tensor, compiled: bool) -> Tensor:
         if not any(ctx.needs_input_grad):
             return token_losses(h_td, weight_vd, targets_t, compiled).mean()
-        loss, dh_td, dweight_vd = _with_gradients(*_operands(h_td, weight_vd), targets_t, compiled)
+        loss, dh_td, dweight_vd = _with_gradients(*_operands(h_td, weight_vd, compiled), targets_t, compiled)
         ctx.save_for_backward(dh_td.to(h_td.dtype), dweight_vd.to(weight_vd.dtype))
         return loss
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
         dh_td, dweight_vd = ctx.saved_tensors
+        if grads[0].device.type == "cpu" and bool(grads[0] == 1):  # spares a pass over V × d numbers
+            return dh_td, dweight_vd, None, None
         return dh_td * grads[0], dweight_vd * grads[0], None, None
 
 
@@ -93,12 +101,18 @@ def _form(h_td: Tensor, compiled: bool) -> str:
 def _head(h_td: Tensor, weight_vd: Tensor, gradients: bool) -> tuple[Tensor, Tensor, Tensor]:
     """ln Σ exp(h · weightᵀ) of each token; with `gradients`, those of its mean to h and to the weights (else unset)."""
     (total, d), classes = h_td.shape, len(weight_vd)
-    h_tp, weight_vp = (F.pad(part, (0, -d % LANES)).contiguous() for part in (h_td, weight_vd))
-    sum_t, shift_t = h_tp.new_empty(total), h_tp.new_empty(total)
-    dh_tp, dweight_vp = torch.empty_like(h_tp), torch.zeros_like(weight_vp if gradients else weight_vp[:0])
+    lanes = 16 if native.vectors() else 8
+    h_tp, weight_vp = (_padded(part, -d % lanes) for part in (h_td, weight_vd))
+    sum_t, shift_t, dh_tp = (torch.empty(shape, dtype=torch.float32) for shape in (total, total, h_tp.shape))
+    dweight_vp = torch.empty(weight_vp.shape if gradients else (0, h_tp.shape[1]), dtype=torch.float32)
     tensors = (h_tp, weight_vp, sum_t, shift_t, dh_tp, dweight_vp if gradients else None)
-    _head_kernel(*tensors, total, classes, h_tp.shape[1], threads())
+    how = (h_tp.dtype == torch.bfloat16, not native.vectors(), threads())
+    _head_kernel(*tensors, total, classes, h_tp.shape[1], *how)
     return sum_t.log() + shift_t, dh_tp[:, :d], dweight_vp[:, :d]
+
+
+def _padded(x: Tensor, columns: int) -> Tensor:
+    return F.pad(x, (0, columns)) if columns else x.contiguous()
 
 
 def _denominator(h_td: Tensor, weight_vd: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -161,10 +175,13 @@ def _accumulator(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 
-def _operands(h_td: Tensor, weight_vd: Tensor) -> tuple[Tensor, Tensor]:
+def _operands(h_td: Tensor, weight_vd: Tensor, compiled: bool) -> tuple[Tensor, Tensor]:
     """Under autocast the products run in its dtype; exponentials, sums and losses stay in float32."""
     dtype = product_dtype(h_td)
-    return h_td.detach().to(dtype), weight_vd.detach().to(dtype)
+    h_td, weight_vd = h_td.detach().to(dtype), weight_vd.detach().to(dtype)
+    if rounds_only(h_td.device.type, dtype, compiled):
+        return h_td.float(), weight_vd.float()
+    return h_td, weight_vd
 
 
 def _chunks(total: int, tokens: int) -> Iterator[slice]:

@@ -27,7 +27,7 @@ from lmu_scaling.errors import ModelError
 C_SOURCES = ("kernels/share.c", "kernels/vector.h")  # of all kernels; their callers name the others (fingerprint.py)
 FOLDER = Path(__file__).with_name("kernels")
 FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-shared", "-pthread")
-MOST_THREADS, LANES = 64, 8  # as in vector.h
+MOST_THREADS = 64  # as in vector.h
 POINTER, LONG, INT, FLOAT = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_float
 
 
@@ -68,7 +68,10 @@ def compile_library(compiler: str, folder: Path) -> Path | None:
 
 @functools.cache
 def kernels() -> ctypes.CDLL | None:
-    """The compiled functions, or None. `CC` chooses the compiler; `LMU_SCALING_NATIVE=0` switches them off."""
+    """The compiled functions, or None. `CC` chooses the compiler; `LMU_SCALING_NATIVE=0` switches them off.
+
+    `LMU_SCALING_NATIVE=portable` keeps them, but without AVX-512 (`vectors`).
+    """
     compiler = shutil.which(os.environ.get("CC") or "cc") or shutil.which("gcc") or shutil.which("clang")
     if os.environ.get("LMU_SCALING_NATIVE") == "0" or compiler is None:
         return None
@@ -85,6 +88,14 @@ def _load(path: Path) -> ctypes.CDLL | None:
         return ctypes.CDLL(str(path))
     except OSError:
         return None
+
+
+@functools.cache
+def vectors() -> int:
+    """Of this processor, for the loss: 0 neither of these (or no kernels), 1 AVX-512, 2 also AVX512-BF16."""
+    if kernels() is None or os.environ.get("LMU_SCALING_NATIVE") == "portable":
+        return 0
+    return int(library().lmu_head_level())
 
 
 def allowed(compile: str) -> bool:
@@ -116,7 +127,7 @@ def _note_missing_compiler() -> None:
 
 
 class Kernel:
-    """A C function by name. Tensors are passed as pointers; they must be contiguous and float32."""
+    """A C function by name. Tensors are passed as pointers; they must be contiguous, and float32 or bfloat16."""
 
     def __init__(self, name: str, types: Sequence[Any]) -> None:
         self.name, self.types = name, types
@@ -136,7 +147,7 @@ def library() -> ctypes.CDLL:
 
 def address(tensor: Tensor) -> int:
     assert tensor.is_contiguous()
-    assert tensor.dtype == torch.float32
+    assert tensor.dtype in (torch.float32, torch.bfloat16)
     return tensor.data_ptr()
 
 

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from lmu_scaling.errors import ModelError
 from lmu_scaling.models import ModelSpec, architecture
+from lmu_scaling.models.forms import body_precision
 from lmu_scaling.models.layer import Layer
 
 EMBEDDING_STD = 0.02
@@ -74,9 +75,10 @@ class LanguageModel(nn.Module):
             self._refuse_beyond_context(ids_bn.shape[1])
             x_bnd = x_bnd + self.positions[: ids_bn.shape[1]]
         x_bnd = self.dropout(x_bnd)
-        for norm, layer in zip(self.norms, self.layers, strict=False):  # the last norm is the final one
-            x_bnd = x_bnd + self.dropout(layer(norm(x_bnd)))
-        return self.norms[-1](x_bnd)
+        with body_precision(x_bnd):
+            for norm, layer in zip(self.norms, self.layers, strict=False):  # the last norm is the final one
+                x_bnd = x_bnd + self.dropout(layer(norm(x_bnd)))
+            return self.norms[-1](x_bnd)
 
     def forward(self, ids_bn: Tensor) -> Tensor:
         return F.linear(self.hidden(ids_bn), self.head_weight)

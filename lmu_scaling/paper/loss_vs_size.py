@@ -16,7 +16,7 @@ from lmu_scaling.paper.style import SUBDUED, Look, Mark, note, tint
 from lmu_scaling.runtime import si
 
 RUN_COLUMNS = "run variant size multiple seed n_exact tokens test_loss test_se"
-CURVE_COLUMNS = "kind name multiple n loss low high"
+CURVE_COLUMNS = "kind name multiple n loss low high common"
 REFERENCES = {"paper_lmu": "lmu", "paper_lmu_attention": "lmu_attention", "paper_lstm": "lstm", "kaplan": "transformer"}
 REFERENCE_LABELS = {
     "paper_lmu": "paper: LMU",
@@ -191,7 +191,8 @@ def caption(
     if len(unfitted) < len(present):
         further = any(entry.multiple != 1 for entry in present)
         text += "Lines are fitted power laws, bands their intervals"
-        text += " (at the main token budget). " if further else ". "
+        text += " (at the main token budget)" if further else ""
+        text += _common(curves)
     else:
         text += "There are too few sizes to fit a law. "
     drawn = [entry for entry in references if len(_curve(curves, "reference", entry.name, entry.multiple))]
@@ -215,6 +216,16 @@ def _name(entry: Series, look: Look) -> str:
 def _seeds(runs: pd.DataFrame) -> str:
     count = runs["seed"].nunique()
     return "one seed" if count == 1 else f"{count} seeds"
+
+
+def _common(curves: pd.DataFrame) -> str:
+    """What the bands leave out, since it is the same for all models (analysis/curves.py)."""
+    common = curves.loc[curves["kind"] == "fit", "common"].median()
+    if not common > 0:
+        return ". "
+    return (
+        f"; all models read the same test text, and its choice, which shifts all by ±{common:.2f} nats, is left out. "
+    )
 
 
 def _extrapolated(runs: pd.DataFrame) -> str:

@@ -116,3 +116,12 @@ def test_against_kaplan_the_law_itself_is_inverted(tmp_path):
     assert (tokens["value"] < 1.5).all()
     parameters = rows[rows["quantity"] == "parameters"]
     np.testing.assert_allclose(parameters["value"], [56640 / 55296, 205712 / 203136], rtol=5e-3)
+
+
+def test_runs_of_different_precision_have_no_multiplier(tmp_path):
+    found, _ = made(tmp_path / "mixed", precision={"lmu": "bfloat16"})
+    assert not (found["against"] == "transformer").any()
+    assert "differ in precision" in (tmp_path / "mixed/analysis/fits.json").read_text()
+    alike, _ = made(tmp_path / "alike", precision={"lmu": "bfloat16", "transformer": "bfloat16"})
+    assert (alike["against"] == "transformer").sum() == 3 * 3
+    assert "differ in precision" not in (tmp_path / "alike/analysis/fits.json").read_text()

@@ -198,7 +198,8 @@ def test_the_page_begins_with_what_is_missed(tmp_path):
 
 
 def test_the_page_says_when_all_targets_are_met():
-    full = [table(t.limit if t.sense != "<" else t.limit / 2, target=n) for n, t in TARGETS.items() for _ in range(4)]
+    values = {name: target.limit if target.sense != "<" else target.limit / 2 for name, target in TARGETS.items()}
+    full = [table(value, target=name) for name, value in values.items() for _ in range(TARGETS[name].numbers)]
     assert "**All targets are met.**" in report.summary(judge(full), [])
 
 

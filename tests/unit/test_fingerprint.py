@@ -175,7 +175,8 @@ def test_every_c_source_counts_and_only_the_lmu_depends_on_its_kernels() -> None
     every = {f"kernels/{path.name}" for path in (ROOT / "lmu_scaling/models/kernels").iterdir()}
     for variant in variants():
         own = {"kernels/convolution.c", "kernels/attention.c"} if variant.startswith("lmu") else set()
-        shared = {"kernels/head.c", "kernels/share.c", "kernels/vector.h"}
+        head = {f"kernels/head{rest}" for rest in (".c", ".h", "512.c", "512.h", "_portable.c")}
+        shared = head | {"kernels/share.c", "kernels/vector.h"}
         assert sources("lmu_scaling.training.train", *architecture(variant).modules) == shared | own
     assert every == shared | {"kernels/convolution.c", "kernels/attention.c"}
 

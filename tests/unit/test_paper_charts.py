@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lmu_scaling.paper import load
-from lmu_scaling.paper.charts import CHARTS, curves, embed, traces
+from lmu_scaling.paper.charts import curves, embed, traces
+from lmu_scaling.paper.charts.embed import CHARTS
 from lmu_scaling.paper.findings import findings, ranking
 from lmu_scaling.paper.style import Look, Mark
 from tests.synthetic import Design, write_experiment

@@ -16,7 +16,8 @@ import pytest
 from lmu_scaling.errors import ResultsError
 from lmu_scaling.paper import inputs, render, style
 from lmu_scaling.paper import page as page_module
-from lmu_scaling.paper.charts import CHARTS, embed
+from lmu_scaling.paper.charts import embed
+from lmu_scaling.paper.charts.embed import CHARTS
 from lmu_scaling.paper.report import report
 from tests.needs import needs
 from tests.synthetic import FIGURE_SETTINGS, Design, write_experiment

@@ -78,12 +78,14 @@ def stop_at(trainer: Trainer, stops: list[int]) -> Any:
     return interrupted
 
 
-def trained(spec: dict[str, Any], tokens: Path, live: Path, stops: list[int], compile: str) -> Trainer:
+def trained(
+    spec: dict[str, Any], tokens: Path, live: Path, stops: list[int], compile: str, compute: ComputeContext = CPU
+) -> Trainer:
     """Run in this process, interrupting at `stops` and starting afresh from the checkpoint each time."""
     stops = sorted(stops)
     while True:
         stores = [TokenStore(tokens.parent, split) for split in ("train", "validation")]
-        trainer = Trainer(RunSpec.from_dict(spec), *stores, CPU, compile=compile)
+        trainer = Trainer(RunSpec.from_dict(spec), *stores, compute, compile=compile)
         monitor = Monitor(live, "test", 1, 1.0, 1.0, main=False)
         try:
             trainer.run(monitor, Checkpoints(live / "c", "id"), interrupted=stop_at(trainer, stops))
@@ -92,18 +94,20 @@ def trained(spec: dict[str, Any], tokens: Path, live: Path, stops: list[int], co
         return trainer
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("compile", ["off", "auto"])  # in torch alone, and by kernels where there is a compiler
 @pytest.mark.parametrize("variant", variants())
 @settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(stops=st.lists(st.integers(1, STEPS - 1), min_size=1, max_size=3, unique=True))
 def test_resume_at_random_steps_is_bit_exact(
-    variant: str, compile: str, stops: list[int], tokens: Path, tmp_path: Path
+    variant: str, compile: str, precision: str, stops: list[int], tokens: Path, tmp_path: Path
 ) -> None:
     shutil.rmtree(tmp_path, ignore_errors=True)
     spec = toy.spec(variant, STEPS, plateau={"factor": 0.5, "patience": 1, "min_delta": 10.0})
     torch.set_num_threads(1)
-    straight = trained(spec, tokens, tmp_path / "a", [], compile)
-    assert_same_state(straight, trained(spec, tokens, tmp_path / "b", stops, compile))
+    compute = ComputeContext(torch.device("cpu"), precision)
+    straight = trained(spec, tokens, tmp_path / "a", [], compile, compute)
+    assert_same_state(straight, trained(spec, tokens, tmp_path / "b", stops, compile, compute))
 
 
 def assert_same_state(straight: Trainer, resumed: Trainer) -> None:

@@ -5,161 +5,89 @@
    The shift only has to keep the sums finite: it is the largest logit of the first classes, and if that was far from
    the largest of all, the chunk is done again with the exact one.
 
-   Layout: h, dh [tokens][d], w, dw [classes][d], d a multiple of W (the caller pads); e [classes][CHUNK]. */
+   In bfloat16 h, w, e and h / sum are rounded, and nothing else: products are summed in float32. */
 
-#include "vector.h"
+#include "head.h"
 
-#define CHUNK 96   /* tokens: their exponentials are kept until the sums are known */
-#define CLASSES 64 /* classes at a time: their weights and exponentials stay in the first-level cache */
-#define SAFE 1e30f /* a larger sum of exponentials is not trusted */
+#define SAFE 1e30f /* a larger sum of exponentials is not trusted; nor are NaN and -inf, which an overflow may leave */
 
-typedef struct {
-  const float *w;
-  float *e, *columns, *rows, *sums, *dh, *dw; /* columns [d][CHUNK], rows [CHUNK][d]; a row of sums and dh per thread */
-  float shift[CHUNK];
-  long classes;
-  int d, tokens;
-  float scale;
-} Head;
-
-/* out[i][j] = sum_k a[i, k] b[k][j] for `rows` x 8 `vectors` entries, all in registers; a is read with two strides. */
-static inline __attribute__((always_inline)) void block(const float *a, ptrdiff_t row, ptrdiff_t step, const float *b,
-                                                        ptrdiff_t width, long depth, vec out[4][3], const int rows,
-                                                        const int vectors) {
-  for (int i = 0; i < rows; i++)
-    for (int j = 0; j < vectors; j++) out[i][j] = all(0);
-  for (long k = 0; k < depth; k++) {
-    vec v[3];
-    for (int j = 0; j < vectors; j++) v[j] = load(b + k * width + j * W);
-    for (int i = 0; i < rows; i++)
-      for (int j = 0; j < vectors; j++) out[i][j] += a[i * row + k * step] * v[j];
-  }
+/* Words of h, one column per token; columns beyond the last token are zero. */
+static void set_columns(const Head *head) {
+  const long depth = head->d / head->form->pack, width = head->form->tokens;
+  uint32_t *to = head->columns;
+  memset(to, 0, (size_t)(depth * width) * sizeof *to);
+  for (int t = 0; t < head->tokens; t++)
+    for (long k = 0; k < depth; k++) memcpy(to + k * width + t, (const char *)head->h + 4 * (t * depth + k), 4);
 }
 
-/* The same for any number of rows and vectors: out [rows][width], stored or added. */
-static void product(const float *a, ptrdiff_t row, ptrdiff_t step, const float *b, ptrdiff_t width, long depth,
-                    float *out, long rows, int vectors, int add) {
-  vec sum[4][3];
-  for (int j = 0; j < vectors; j += 3)
-    for (long i = 0; i < rows; i += 4) {
-      const int some = rows - i < 4 ? (int)(rows - i) : 4, wide = vectors - j < 3 ? vectors - j : 3;
-      const float *from = a + i * row, *of = b + j * W;
-      if (some == 4 && wide == 3) block(from, row, step, of, width, depth, sum, 4, 3);
-      else if (some == 4 && wide == 2) block(from, row, step, of, width, depth, sum, 4, 2);
-      else if (some == 4) block(from, row, step, of, width, depth, sum, 4, 1);
-      else block(from, row, step, of, width, depth, sum, some, wide); /* the last few rows, not unrolled */
-      for (int u = 0; u < some; u++)
-        for (int v = 0; v < wide; v++) {
-          float *to = out + (i + u) * width + (j + v) * W;
-          store(to, add ? load(to) + sum[u][v] : sum[u][v]);
-        }
-    }
-}
-
-/* exp(x - shift), at most e^80: then the sum is not trusted. NaN stays NaN. */
-static inline vec shifted_exponential(vec x, vec shift) {
-  x -= shift;
-  ivec high = x > all(80.0f);
-  return exponential((vec)(((ivec)all(80.0f) & high) | ((ivec)x & ~high)));
-}
-
-/* The largest logit of each token among some classes. */
-static void largest(Head *head, long classes, float *scratch) {
-  const int vectors = (head->tokens + W - 1) / W;
-  for (long first = 0; first < classes; first += CLASSES) {
-    const long count = classes - first < CLASSES ? classes - first : CLASSES;
-    product(head->w + first * head->d, head->d, 1, head->columns, CHUNK, head->d, scratch, count, vectors, 0);
-    for (int j = 0; j < vectors; j++) {
-      vec top = first ? load(head->shift + j * W) : load(scratch + j * W);
-      for (long k = 0; k < count; k++) top = larger(top, load(scratch + k * CHUNK + j * W));
-      store(head->shift + j * W, top);
-    }
-  }
-}
-
-/* Exponentials of a range of classes, with this thread's part of the sums and of dh. */
-static int exponentials(const void *argument, int thread, long first, long last) {
+static int set_dh(const void *argument, int thread, long first, long last) {
   const Head *head = argument;
-  const int d = head->d, vectors = (head->tokens + W - 1) / W;
-  float *sums = head->sums + (ptrdiff_t)thread * CHUNK, *dh = head->dh + (ptrdiff_t)thread * CHUNK * d;
-  for (long at = first; at < last; at++) {
-    const long start = at * CLASSES, count = head->classes - start < CLASSES ? head->classes - start : CLASSES;
-    const float *w = head->w + start * d;
-    float *e = head->e + start * CHUNK;
-    product(w, d, 1, head->columns, CHUNK, d, e, count, vectors, 0);
-    for (int j = 0; j < vectors; j++) {
-      vec total = {0}, shift = load(head->shift + j * W);
-      for (long k = 0; k < count; k++) {
-        vec value = shifted_exponential(load(e + k * CHUNK + j * W), shift);
-        total += value;
-        store(e + k * CHUNK + j * W, value);
-      }
-      store(sums + j * W, load(sums + j * W) + total);
-    }
-    if (head->dw) product(e, 1, CHUNK, w, d, count, dh, head->tokens, d / W, 1);
-  }
-  return 0;
-}
-
-static int weights(const void *argument, int thread, long first, long last) {
-  const Head *head = argument;
+  const long d = head->d, size = head->form->tokens * d;
   (void)thread;
-  for (long at = first; at < last; at++) {
-    const long start = at * CLASSES, count = head->classes - start < CLASSES ? head->classes - start : CLASSES;
-    product(head->e + start * CHUNK, CHUNK, 1, head->rows, head->d, head->tokens, head->dw + start * head->d, count,
-            head->d / W, 1);
-  }
+  for (long t = first; t < last; t++)
+    for (long c = 0; c < d; c += W) {
+      vec total = {0};
+      for (long part = 0; part < PARTS; part++)
+        if (part_start(head, part) < part_start(head, part + 1)) total += load(head->parts + part * size + t * d + c);
+      store(head->dh + t * d + c, total * head->factor[t]);
+    }
   return 0;
 }
 
-/* One chunk of at most CHUNK tokens. Writes sum and shift, and dh if gradients are wanted. */
-static void chunk(Head *head, const float *h, float *dh, float *sum, float *shift, int threads) {
-  const int d = head->d, tokens = head->tokens;
-  const long items = (head->classes + CLASSES - 1) / CLASSES;
-  memset(head->columns, 0, (size_t)d * CHUNK * sizeof(float));
-  for (int t = 0; t < tokens; t++)
-    for (int c = 0; c < d; c++) head->columns[c * CHUNK + t] = h[(ptrdiff_t)t * d + c];
+/* One chunk of tokens. Writes sum and shift, and dh and dw if gradients are wanted. */
+static void chunk(Head *head, float *sum, float *shift, float scale, int threads) {
+  const HeadForm *form = head->form;
+  set_columns(head);
   for (int exact = 0, safe = 0; !safe; exact = 1) {
-    largest(head, exact || head->classes < CLASSES ? head->classes : CLASSES, head->e);
-    memset(head->dh, 0, (size_t)threads * CHUNK * ((size_t)d + 1) * sizeof(float)); /* and the sums behind it */
-    lmu_share(exponentials, head, items, threads);
+    form->largest(head, exact || head->classes < form->classes ? head->classes : form->classes);
+    lmu_share(form->exponentials, head, PARTS, threads);
     safe = 1;
-    for (int t = 0; t < tokens; t++) {
+    for (int t = 0; t < head->tokens; t++) {
       sum[t] = 0;
-      for (int i = 0; i < threads; i++) sum[t] += head->sums[i * CHUNK + t];
-      safe &= exact || !(sum[t] > SAFE);
+      for (int part = 0; part < PARTS; part++) sum[t] += head->sums[part * form->tokens + t];
+      safe &= exact || (sum[t] > 0 && sum[t] <= SAFE);
+      head->factor[t] = scale / sum[t];
     }
   }
-  memcpy(shift, head->shift, (size_t)tokens * sizeof(float));
+  memcpy(shift, head->shift, (size_t)head->tokens * sizeof(float));
   if (!head->dw) return;
-  for (int t = 0; t < tokens; t++)
-    for (int c = 0; c < d; c++) {
-      float total = 0;
-      for (int i = 0; i < threads; i++) total += head->dh[((ptrdiff_t)i * CHUNK + t) * d + c];
-      dh[(ptrdiff_t)t * d + c] = total * (head->scale / sum[t]);
-      head->rows[t * d + c] = h[(ptrdiff_t)t * d + c] * (head->scale / sum[t]);
-    }
-  lmu_share(weights, head, items, threads);
+  form->rows(head, head->factor);
+  lmu_share(set_dh, head, head->tokens, threads);
+  lmu_share(form->weights, head, PARTS, threads);
+  head->first = 0;
 }
 
-/* sum and shift [tokens]: the log of the softmax's denominator is log(sum) + shift. With dw (zero at first), also the
+static const HeadForm *choose(int bfloat16, int portable) {
+  const HeadForm *form = portable ? NULL : lmu_head_avx512(bfloat16);
+  return form || bfloat16 ? form : &lmu_head_portable;
+}
+
+/* What this processor has: 0 none of those below, 1 AVX-512, 2 also its products of bfloat16. */
+int lmu_head_level(void) { return !lmu_head_avx512(0) ? 0 : !lmu_head_avx512(1) ? 1 : 2; }
+
+/* h [tokens][d], w [classes][d] of float or bfloat16, d a multiple of 16 (portable: of 8).
+   sum and shift [tokens]: the log of the softmax's denominator is log(sum) + shift. With dw [classes][d], also the
    gradients of the mean of that logarithm over the tokens; without, dh is not used. Returns 1 when memory ran out. */
-int lmu_head(const float *h, const float *w, float *sum, float *shift, float *dh, float *dw, long tokens, long classes,
-             int d, int threads) {
-  Head head = {.w = w, .dw = dw, .classes = classes, .d = d, .scale = 1.0f / (float)tokens};
-  const size_t own = (size_t)2 * d * CHUNK, each = (size_t)threads * CHUNK * (1 + (size_t)d);
-  const size_t size = ((size_t)classes * CHUNK + own + each) * sizeof(float);
-  float *scratch = aligned_alloc(64, (size + 63) / 64 * 64);
+int lmu_head(const void *h, const void *w, float *sum, float *shift, float *dh, float *dw, long tokens, long classes,
+             int d, int bfloat16, int portable, int threads) {
+  Head head = {.form = choose(bfloat16, portable), .w = w, .dw = dw, .classes = classes, .d = d, .first = 1};
+  if (!head.form) return 1;
+  const long T = head.form->tokens, words = T / head.form->pack, item = 4 / head.form->pack;
+  const size_t sizes[] = {4 * (size_t)(classes * words), 4 * (size_t)(words * d), 4 * (size_t)(words * d),
+                          4 * (size_t)(PARTS * T), dw ? 4 * (size_t)(PARTS * T * d) : 0};
+  void **const parts[] = {&head.e, &head.columns, &head.rows, (void **)&head.sums, (void **)&head.parts};
+  size_t total = 0;
+  for (int i = 0; i < 5; i++) total += (sizes[i] + 63) / 64 * 64;
+  char *scratch = aligned_alloc(64, total), *next = scratch;
   if (!scratch) return 1;
-  head.e = scratch;
-  head.columns = head.e + classes * CHUNK;
-  head.rows = head.columns + (ptrdiff_t)d * CHUNK;
-  head.dh = head.rows + (ptrdiff_t)d * CHUNK;
-  head.sums = head.dh + (ptrdiff_t)threads * CHUNK * d;
-  for (long first = 0; first < tokens; first += CHUNK) {
-    head.tokens = tokens - first < CHUNK ? (int)(tokens - first) : CHUNK;
-    chunk(&head, h + first * d, dh + first * d, sum + first, shift + first, threads);
+  for (int i = 0; i < 5; next += (sizes[i] + 63) / 64 * 64, i++) *parts[i] = next;
+  for (long first = 0; first < tokens; first += T) {
+    head.tokens = tokens - first < T ? (int)(tokens - first) : (int)T;
+    head.h = (const char *)h + first * d * item;
+    head.dh = dh + first * d;
+    chunk(&head, sum + first, shift + first, 1.0f / (float)tokens, threads);
   }
+  if (!tokens && dw) memset(dw, 0, (size_t)classes * (size_t)d * sizeof(float));
   free(scratch);
   return 0;
 }

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lmu_scaling.models.forms import attend
 from lmu_scaling.models.layer import Layer, glorot_
 from lmu_scaling.models.rotary import rotate
 
@@ -60,7 +61,7 @@ class GlobalAttention(Layer):
 
     def forward(self, x_bnd: Tensor) -> Tensor:
         Q_bhne, K_bhne, V_bhne = self._split(self.qkv(x_bnd))
-        mixed_bhne = F.scaled_dot_product_attention(Q_bhne, K_bhne, V_bhne, is_causal=True)
+        mixed_bhne = attend(Q_bhne, K_bhne, V_bhne)
         return self.out(mixed_bhne.transpose(1, 2).reshape(x_bnd.shape))
 
     def initial_state(self, batch: int, device: torch.device | None) -> tuple[Tensor, Tensor]:

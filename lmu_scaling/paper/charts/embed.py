@@ -8,14 +8,23 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Callable
 from functools import cache
 from html import escape
 from pathlib import Path
 
 from lmu_scaling.paper import tabulate
-from lmu_scaling.paper.charts import CHARTS
+from lmu_scaling.paper.charts import curves, runs
+from lmu_scaling.paper.charts.traces import Chart
 from lmu_scaling.paper.style import Look
 
+CHARTS: dict[str, Callable[[Path, Look], Chart]] = {
+    "loss_vs_N": runs.against_size,
+    "loss_vs_N_10x": runs.against_size_and_budget,
+    "loss_vs_compute": runs.against_compute,
+    "training_curves": curves.training,
+    "per_token_loss": curves.by_position,
+}
 HERE = Path(__file__).parent
 HINT = (
     "Point at a marker to see its run. Click on the legend, or press Tab and Enter, to hide or show a series; drag to "

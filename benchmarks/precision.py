@@ -1,0 +1,235 @@
+"""float32 and bfloat16 on this processor: its peaks, the loss, whole steps and their sub-layers.
+
+    python -m benchmarks.precision            # about 5 minutes on two cores
+    python -m benchmarks.precision --quick    # size S, one variant
+
+Peaks are those of the instructions (peak.c), not of a library. "Without AVX-512" are the forms that other processors
+use, which all of this project's earlier measurements were made with. Freed memory is kept for reuse on all sides.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from benchmarks import harness, store
+from benchmarks.harness import CLOCKS, conditions
+from benchmarks.step import OURS, WIDTHS, loss_call, stepper
+from benchmarks.store import Cell, Table, cell, reference
+from lmu_scaling.counting import count
+from lmu_scaling.models import native, resolve, variants
+from lmu_scaling.runtime import keep_freed_memory
+
+N, BATCH, TOKENS, VOCAB = 1024, 2, 2048, 50257
+KINDS = ("float32, eight lanes", "float32, AVX-512", "bfloat16, AVX512-BF16")
+BEFORE, SINGLE, HALF = "float32, without AVX-512", "float32", "bfloat16"
+ROUNDS = 4_000_000  # of peak.c: 0.2 s
+
+
+# Forms ---------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def without_avx512() -> Iterator[None]:
+    real = native.vectors
+    native.vectors = lambda: 0  # type: ignore[assignment]
+    yield
+    native.vectors = real
+
+
+def as_before(run: Callable[[], Any]) -> Callable[[], Any]:
+    def before() -> None:
+        with without_avx512():
+            run()
+
+    return before
+
+
+def rounded(run: Callable[[], Any]) -> Callable[[], Any]:
+    def under_autocast() -> None:
+        with torch.autocast("cpu", torch.bfloat16):
+            run()
+
+    return under_autocast
+
+
+# Peaks ---------------------------------------------------------------------------------------------------------------
+
+
+def peaks(threads: int) -> dict[str, float]:
+    """FLOP/s of the instructions, all threads together; empty where the processor lacks them."""
+    if native.vectors() < 2:
+        return {}
+    path = store.CACHE / "peak.so"
+    path.parent.mkdir(exist_ok=True)
+    source = store.HERE / "peak.c"
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", str(source), "-o", str(path)], check=True)
+    library = ctypes.CDLL(str(path))
+    library.peak.restype, library.peak.argtypes = ctypes.c_double, [ctypes.c_int, ctypes.c_long]
+    return {kind: threads * max(_peak(library, index) for _ in range(5)) for index, kind in enumerate(KINDS)}
+
+
+def _peak(library: Any, kind: int) -> float:
+    """Of one thread, by its own CPU time: a busy machine does not lower it."""
+    found: list[float] = []
+
+    def run() -> None:
+        start = time.thread_time()
+        work = library.peak(kind, ROUNDS)
+        found.append(work / (time.thread_time() - start))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def peak_table(args: argparse.Namespace, found: dict[str, float]) -> Table:
+    size = 1536
+    rows: list[list[Any]] = [
+        [f"{kind}: instructions", reference(cell(value / 1e9, unit=" GFLOP/s"))] for kind, value in found.items()
+    ]
+    for dtype, kind in ((torch.float32, SINGLE), (torch.bfloat16, HALF)):
+        a = torch.randn(size, size).to(dtype)
+        timing = harness.interleaved({kind: lambda a=a: a @ a}, rounds=7, clock=CLOCKS[args.clock])[kind]
+        rows.append(
+            [f"torch's product of {size} × {size}, {kind}", reference(harness.rate(timing, 2e-9 * size**3, " GFLOP/s"))]
+        )
+    notes = [
+        f"{args.threads} thread(s). Instructions: twelve independent multiply-adds in registers, by CPU time of one "
+        "core, times threads."
+    ]
+    return harness.table("Peaks of the processor", ["what", "speed"], rows, notes, args.clock)
+
+
+# Loss ----------------------------------------------------------------------------------------------------------------
+
+
+def share(timing: harness.Timing, flops: float, peak: float | None) -> Cell | None:
+    return cell(flops / timing.median / peak, better="higher", unit="%") if peak else None
+
+
+def loss_table(args: argparse.Namespace, peak: dict[str, float]) -> Table:
+    rows = []
+    for d in (48,) if args.quick else WIDTHS.values():
+        call = loss_call(OURS, d, VOCAB, TOKENS)
+        runs = {BEFORE: as_before(call), SINGLE: call, HALF: rounded(call)}
+        timing = harness.interleaved(runs, rounds=args.rounds, warm=1, clock=CLOCKS[args.clock])
+        print("loss", d, {name: round(TOKENS / found.median) for name, found in timing.items()}, flush=True)
+        flops = 6.0 * d * VOCAB * TOKENS
+        rows.append(
+            [
+                f"d = {d}",
+                reference(harness.rate(timing[BEFORE], TOKENS)),
+                harness.rate(timing[SINGLE], TOKENS),
+                harness.rate(timing[HALF], TOKENS),
+                harness.ratio(timing[SINGLE], timing[BEFORE], "loss_float32" if d > 48 else ""),
+                harness.ratio(timing[HALF], timing[BEFORE], "loss_bfloat16"),
+                share(timing[SINGLE], flops, peak.get(KINDS[1])),
+                share(timing[HALF], flops, peak.get(KINDS[2])),
+            ]
+        )
+    columns = ["width", f"{BEFORE} [tokens/s]", f"{SINGLE} [tokens/s]", f"{HALF} [tokens/s]", f"{SINGLE} / before"]
+    columns += [f"{HALF} / before", "share of the float32 peak", "share of the bfloat16 peak"]
+    notes = [f"Forward and backward, {TOKENS:,} tokens, {VOCAB:,} classes; before: {BEFORE}; {conditions(args)}."]
+    return harness.table("The loss in float32 and bfloat16", columns, rows, notes, args.clock)
+
+
+# Steps ---------------------------------------------------------------------------------------------------------------
+
+
+def step_table(args: argparse.Namespace, peak: dict[str, float]) -> Table:
+    rows: list[list[Any]] = []
+    sizes = {"S": WIDTHS["S"]} if args.quick else WIDTHS
+    for vocab in (4096, VOCAB):
+        for variant in ("lmu",) if args.quick else variants():
+            for size, d in sizes.items():
+                shape = {"variant": variant, "d": d, "vocab": vocab, "kind": OURS, "n": N, "batch": BATCH}
+                single, half = stepper(**shape), stepper(**shape, bf16=True)
+                runs = {BEFORE: as_before(single), SINGLE: single, HALF: half}
+                timing = harness.interleaved(runs, rounds=args.rounds, warm=1, clock=CLOCKS[args.clock])
+                speed = {name: round(BATCH * N / found.median) for name, found in timing.items()}
+                print(variant, size, vocab, speed, flush=True)
+                flops = BATCH * N * count(resolve(variant, d, N, vocab)).flops_training
+                row = [variant, size, str(vocab), *(harness.rate(found, BATCH * N) for found in timing.values())]
+                row += [harness.ratio(timing[SINGLE], timing[BEFORE])]
+                row += [harness.ratio(timing[HALF], timing[BEFORE], f"bf16_{vocab}")]
+                row += [harness.ratio(timing[HALF], timing[SINGLE])]
+                rows.append([*row, share(timing[HALF], flops, peak.get(KINDS[2]))])
+    columns = ["variant", "size", "vocabulary", *(f"{kind} [tokens/s]" for kind in (BEFORE, SINGLE, HALF))]
+    columns += [f"{SINGLE} / before", f"{HALF} / before", f"{HALF} / {SINGLE}", "share of the bfloat16 peak"]
+    notes = [f"Batch {BATCH}, n = {N}; before: {BEFORE}; {conditions(args)}."]
+    return harness.table("A training step in float32 and bfloat16", columns, rows, notes, args.clock)
+
+
+# Sub-layers ----------------------------------------------------------------------------------------------------------
+
+
+def sub_layers(d: int, n: int, batch: int) -> dict[str, Callable[[], tuple[Tensor, list[Tensor]]]]:
+    """Torch's own, each with what its gradient is taken to."""
+    x = torch.randn(batch, n, d, requires_grad=True)
+    up, down, qkv, lstm = nn.Linear(d, 4 * d), nn.Linear(4 * d, d), nn.Linear(d, 3 * d), nn.LSTM(d, d, batch_first=True)
+    heads = max(h for h in (1, 2, 3, 4) if d % h == 0)
+    Q, K, V = (torch.randn(batch, heads, n, d // heads, requires_grad=True) for _ in range(3))
+    return {
+        "FFN": lambda: (down(F.gelu(up(x))), [x, *up.parameters(), *down.parameters()]),
+        "projections": lambda: (qkv(x), [x, *qkv.parameters()]),
+        "attention": lambda: (F.scaled_dot_product_attention(Q, K, V, is_causal=True), [Q, K, V]),
+        "LSTM": lambda: (lstm(x)[0], [x, *lstm.parameters()]),
+    }
+
+
+def sub_layer_table(args: argparse.Namespace) -> Table:
+    rows: list[list[Any]] = []
+    for d, n in ((32, 256), (48, N)) if args.quick else ((16, 256), (32, 256), *((d, N) for d in WIDTHS.values())):
+        row: list[Any] = [f"d = {d}, n = {n}"]
+        for name, forward in sub_layers(d, n, BATCH).items():
+
+            def run(bf16: bool, forward: Callable[[], tuple[Tensor, list[Tensor]]] = forward) -> None:
+                with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+                    out, inputs = forward()
+                torch.autograd.grad(out.float().sum(), inputs)
+
+            kinds = {SINGLE: lambda run=run: run(False), HALF: lambda run=run: run(True)}
+            timing = harness.interleaved(kinds, args.rounds, warm=1, at_least=0.02, clock=CLOCKS[args.clock])
+            row.append(reference(harness.ratio(timing[HALF], timing[SINGLE])))
+            print(d, name, row[-1]["value"], flush=True)
+        rows.append(row)
+    notes = [
+        "Torch's bfloat16 autocast against its float32, forward and backward. On a CPU linear layers are bfloat16 "
+        "from d = 48 on. Attention is not: it gains little, and loses at short contexts. The LSTM's state is float32.",
+        f"{conditions(args)}.",
+    ]
+    columns = ["shape", "FFN", "projections", "attention", "LSTM"]
+    return harness.table("Sub-layers: bfloat16 against float32", columns, rows, notes, args.clock)
+
+
+def measure(args: argparse.Namespace) -> harness.Section:
+    keep_freed_memory()
+    peak = peaks(args.threads)
+    tables = [peak_table(args, peak), loss_table(args, peak), step_table(args, peak), sub_layer_table(args)]
+    return tables, remaining(peak)
+
+
+def remaining(peak: dict[str, float]) -> str:
+    if not peak:
+        return "this processor multiplies no bfloat16."
+    ratio = peak[KINDS[2]] / peak[KINDS[0]]
+    return (
+        f"on this processor bfloat16 has {ratio:.1f} times the float32 peak of eight lanes: no product can gain more. "
+        "The LMU's convolution and attention are float32; a form by matrix products in bfloat16 is untried on CPUs."
+    )
+
+
+if __name__ == "__main__":
+    harness.run_section("precision", measure, __doc__, rounds=3)
