@@ -207,7 +207,7 @@ def test_a_missing_result_and_a_missing_column_are_explained(tmp_path):
             render.draw("loss_vs_N", tmp_path, style.Look())
         write_experiment(tmp_path, Design(widths=(16,), seeds=(0,)), draws=50)
         (tmp_path / "analysis" / "runs.csv").write_text("variant,size\nlmu,6k\n")
-        with pytest.raises(ResultsError, match="columns are missing: .*multiple"):
+        with pytest.raises(ResultsError, match=r"columns are missing: .*multiple"):
             render.draw("loss_vs_N", tmp_path, style.Look())
 
 
