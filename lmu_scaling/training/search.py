@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from lmu_scaling.errors import ResultsError
 
-TOLERANCE = 0.01  # nats
+TOLERANCE = 0.005  # nats
 SAME = 1e-6  # points whose logarithms differ by less are the same
 AXES = ("learning_rate", "embedding_scale")
 
