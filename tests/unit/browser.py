@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,6 +31,13 @@ class Tab:
 
     def evaluate(self, expression: str) -> Any:
         return self.page.evaluate(expression)
+
+    def wait_until(self, expression: str) -> None:
+        """Ask from outside until it is true: the page's own security policy forbids to evaluate strings inside it."""
+        end = time.monotonic() + PATIENCE / 1000
+        while not self.evaluate(expression):
+            assert time.monotonic() < end, f"never true: {expression}"
+            self.page.wait_for_timeout(50)
 
 
 @contextlib.contextmanager

@@ -169,7 +169,7 @@ ENTRIES = f"[...document.querySelectorAll('{CHART} .legendtoggle')]"
 @pytest.fixture
 def tab(made):
     with browser.opened(made[2].as_uri(), 1280) as tab:
-        tab.page.wait_for_function("[...document.querySelectorAll('.chart')].every(chart => chart.dataset.drawn)")
+        tab.wait_until("[...document.querySelectorAll('.chart')].every(chart => chart.dataset.drawn)")
         yield tab
 
 
@@ -199,11 +199,11 @@ def test_the_legend_hides_and_shows_a_series_by_mouse_and_by_keyboard(tab):
         tab.page.focus(f"{CHART} .legendtoggle")
         tab.page.keyboard.press(press)
         hidden = before + 3 if press == "Enter" else before  # points, law and band
-        tab.page.wait_for_function(f"{HIDDEN} === {hidden}")
+        tab.wait_until(f"{HIDDEN} === {hidden}")
         state = "document.activeElement.getAttribute('aria-checked')"
-        tab.page.wait_for_function(f"{state} === '{'false' if press == 'Enter' else 'true'}'")
+        tab.wait_until(f"{state} === '{'false' if press == 'Enter' else 'true'}'")
     tab.page.click(f"{CHART} .legendtoggle")
-    tab.page.wait_for_function(f"{HIDDEN} === {before + 3}")
+    tab.wait_until(f"{HIDDEN} === {before + 3}")
 
 
 @pytest.mark.browser
