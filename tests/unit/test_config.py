@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from lmu_scaling.config import load, validate
 from lmu_scaling.errors import ConfigError
 from lmu_scaling.experiment import cell_of, runs, spec_of, sweeps
+from lmu_scaling.models import architecture
 from lmu_scaling.planning.config_export import schema
 from lmu_scaling.runtime import canonical_json
 from lmu_scaling.sections import Config, Section
@@ -34,6 +35,12 @@ def test_every_shipped_configuration_validates(preset: Path | None) -> None:
     config = load(ROOT / "config.yaml", *([preset] if preset else []))
     assert config.experiment == (preset.stem if preset else "sotu")
     assert validate(config.model_dump(mode="json")) == config, "written out with its defaults it validates, too"
+
+
+@pytest.mark.parametrize("preset", ["paper", "single_gpu", "study"])
+def test_settings_of_the_default_experiment_do_not_reach_the_models_of_a_preset(preset: str) -> None:
+    config = load(ROOT / "config.yaml", ROOT / "workflow" / "presets" / f"{preset}.yaml")
+    assert spec_of(config, runs(config)[0]).model.embedding_scale == architecture("lmu").embedding_scale
 
 
 def test_alternatives_of_variants_that_are_not_trained_are_left_out() -> None:
