@@ -1,18 +1,18 @@
 """Which form of a computation runs where: the one place that decides. All forms of a computation give the same result.
 
-| | LMU with implicit attention | loss of the head |
-|---|---|---|
-| CPU, C compiler | kernels/*.c, in float32 (`native`) | kernels/head*.c; without AVX-512 for d ≤ 80 (`native`) |
-| CPU otherwise | torch (`time` for small q', else `torch`) | torch tiles (`tiles`) |
-| GPU | matrix products, then a Triton kernel (`products`) | a Triton kernel that writes no logits (`triton`) |
-| GPU, no Triton or a failed check | matrix products, then torch.compile or torch | torch, in chunks (`chunks`) |
+| | LMU with implicit attention | global attention | loss of the head |
+|---|---|---|---|
+| CPU, C compiler | C, in float32 (`native`) | C, in float32 (`native`) | C; without AVX-512 for d ≤ 80 (`native`) |
+| CPU otherwise | torch (`time` for small q', else `torch`) | `torch` | torch tiles (`tiles`) |
+| GPU | matrix products, then Triton (`products`) | `torch` | a Triton kernel that writes no logits (`triton`) |
+| GPU, no Triton or a failed check | matrix products, then torch | `torch` | torch, in chunks (`chunks`) |
 
 A CPU with AVX512-BF16 multiplies bfloat16 in the head under autocast. Another one with a C compiler rounds the operands
 alike and multiplies in float32: torch would emulate bfloat16. A GPU's products run in bfloat16 under autocast, else in
 float32 (never in TF32). The meta device stands for a GPU in tests that count operations and bytes.
 
 Under bfloat16 autocast on a CPU the body keeps float32 where torch's bfloat16 is slower: linear layers of narrow models
-(`body_precision`), and attention (`attend`: its backward pass takes up to 2.4 times as long).
+(`body_precision`), and attention (its backward pass takes up to 2.4 times as long).
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ import importlib.util
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from lmu_scaling.models import native
 
@@ -65,12 +64,9 @@ def body_precision(x_bnd: Tensor) -> contextlib.AbstractContextManager[object]:
     return torch.autocast("cpu", enabled=False) if slower else contextlib.nullcontext()
 
 
-def attend(Q_bhne: Tensor, K_bhne: Tensor, V_bhne: Tensor) -> Tensor:
-    """Causal softmax attention; on a CPU at least in float32."""
-    if Q_bhne.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
-        return F.scaled_dot_product_attention(Q_bhne, K_bhne, V_bhne, is_causal=True)
-    with torch.autocast("cpu", enabled=False):
-        return F.scaled_dot_product_attention(Q_bhne.float(), K_bhne.float(), V_bhne.float(), is_causal=True)
+def attention_form(device: str, dtype: torch.dtype, compiled: bool) -> str:
+    usable = device == "cpu" and dtype == torch.float32 and compiled and native.kernels() is not None
+    return "native" if usable else "torch"
 
 
 def product_dtype(x: Tensor) -> torch.dtype:

@@ -17,7 +17,7 @@ BASE = 10_000.0
 
 
 @functools.lru_cache(maxsize=8)
-def _angles(start: int, n: int, e: int, device: torch.device) -> tuple[Tensor, Tensor]:
+def angles(start: int, n: int, e: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Cosine and sine [n, ⌊e/2⌋] of the positions start … start + n − 1; computed in float64."""
     with torch.inference_mode(False):  # made while generating, they must serve training as well
         rates = BASE ** (-torch.arange(0, e - 1, 2, dtype=torch.float64) / e)
@@ -28,6 +28,6 @@ def _angles(start: int, n: int, e: int, device: torch.device) -> tuple[Tensor, T
 def rotate(x_bhne: Tensor, start: int = 0) -> Tensor:
     """Rotate vectors at the positions start, start + 1, …"""
     n, e = x_bhne.shape[-2:]
-    cosine, sine = (table.to(x_bhne.dtype) for table in _angles(start, n, e, x_bhne.device))
+    cosine, sine = (table.to(x_bhne.dtype) for table in angles(start, n, e, x_bhne.device))
     first, second, rest = x_bhne.split([e // 2, e // 2, e % 2], dim=-1)
     return torch.cat([first * cosine - second * sine, second * cosine + first * sine, rest], dim=-1)

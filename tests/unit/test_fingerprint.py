@@ -168,17 +168,21 @@ def test_no_layer_and_no_variant_is_imported_by_training_or_evaluation(job: str)
     ]
 
 
-def test_every_c_source_counts_and_only_the_lmu_depends_on_its_kernels() -> None:
+KERNELS = {"lmu": {"kernels/convolution.c", "kernels/attention.c"}, "attention": {"kernels/causal_attention.c"}}
+KERNELS["attention_qk_norm"] = KERNELS["attention"]
+
+
+def test_every_c_source_counts_and_a_variant_depends_on_the_kernels_of_its_layers_only() -> None:
     def sources(*modules: str) -> set[str]:
         return {source for name in module.reachable(*modules) for source in module._literal(name, "C_SOURCES", ())}
 
     every = {f"kernels/{path.name}" for path in (ROOT / "lmu_scaling/models/kernels").iterdir()}
     for variant in variants():
-        own = {"kernels/convolution.c", "kernels/attention.c"} if variant.startswith("lmu") else set()
+        own = set().union(*(KERNELS.get(layer, set()) for layer in architecture(variant).sublayers))
         head = {f"kernels/head{rest}" for rest in (".c", ".h", "512.c", "512.h", "_portable.c")}
         shared = head | {"kernels/share.c", "kernels/vector.h"}
         assert sources("lmu_scaling.training.train", *architecture(variant).modules) == shared | own
-    assert every == shared | {"kernels/convolution.c", "kernels/attention.c"}
+    assert every == shared.union(*KERNELS.values())
 
 
 def test_a_module_that_affects_no_result_has_nothing_to_compute_with() -> None:

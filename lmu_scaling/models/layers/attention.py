@@ -23,7 +23,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lmu_scaling.models.forms import attend
+from lmu_scaling.models import native
+from lmu_scaling.models.causal_attention import causal_attention
 from lmu_scaling.models.layer import Layer, glorot_
 from lmu_scaling.models.rotary import rotate
 
@@ -37,6 +38,10 @@ class GlobalAttention(Layer):
         self.heads, self.rotary = spec.heads, spec.positions == "rotary"
         self.qkv = nn.Linear(spec.d, 3 * spec.d, bias=bias)
         self.out = nn.Linear(spec.d, spec.d, bias=bias)
+        self.compiled = False
+
+    def configure(self, compile: str, recompute: bool) -> None:
+        self.compiled = native.allowed(compile)
 
     def initialise(self, generator: torch.Generator | None) -> None:
         for weight in self.qkv.weight.data.chunk(3):
@@ -49,20 +54,22 @@ class GlobalAttention(Layer):
     def residual_weights(self) -> list[Tensor]:
         return [self.out.weight]
 
-    def normalise(self, Q_bhne: Tensor, K_bhne: Tensor) -> tuple[Tensor, Tensor]:
+    def normalise(self, Q_bnhe: Tensor, K_bnhe: Tensor) -> tuple[Tensor, Tensor]:
         """Of queries and keys, before they are rotated; none here."""
-        return Q_bhne, K_bhne
+        return Q_bnhe, K_bnhe
 
-    def _split(self, qkv_bnk: Tensor, start: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of the tokens at the positions start, start + 1, …"""
-        Q, K, V = qkv_bnk.unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        Q, K = self.normalise(Q, K)
+    def _heads(self, qkv_bnk: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        Q_bnhe, K_bnhe, V_bnhe = qkv_bnk.unflatten(2, (3, self.heads, -1)).unbind(2)
+        return (*self.normalise(Q_bnhe, K_bnhe), V_bnhe)
+
+    def _rotated(self, qkv_bnk: Tensor, start: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values [b, h, n, e] of the tokens at the positions start, start + 1, …"""
+        Q, K, V = (part.transpose(1, 2) for part in self._heads(qkv_bnk))
         return (rotate(Q, start), rotate(K, start), V) if self.rotary else (Q, K, V)
 
     def forward(self, x_bnd: Tensor) -> Tensor:
-        Q_bhne, K_bhne, V_bhne = self._split(self.qkv(x_bnd))
-        mixed_bhne = attend(Q_bhne, K_bhne, V_bhne)
-        return self.out(mixed_bhne.transpose(1, 2).reshape(x_bnd.shape))
+        mixed_bnhe = causal_attention(*self._heads(self.qkv(x_bnd)), self.rotary, self.compiled)
+        return self.out(mixed_bnhe.reshape(x_bnd.shape))
 
     def initial_state(self, batch: int, device: torch.device | None) -> tuple[Tensor, Tensor]:
         empty = self.qkv.weight.new_empty(batch, self.heads, 0, self.out.in_features // self.heads, device=device)
@@ -70,7 +77,7 @@ class GlobalAttention(Layer):
 
     def step(self, x_bd: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """The state holds the keys and values of all tokens so far: it grows with the sequence (Table 1)."""
-        Q_bh1e, K_bh1e, V_bh1e = self._split(self.qkv(x_bd[:, None]), start=state[0].shape[2])
+        Q_bh1e, K_bh1e, V_bh1e = self._rotated(self.qkv(x_bd[:, None]), start=state[0].shape[2])
         K_bhne = torch.cat([state[0], K_bh1e.to(state[0].dtype)], dim=2)
         V_bhne = torch.cat([state[1], V_bh1e.to(state[1].dtype)], dim=2)
         mixed_bh1e = F.scaled_dot_product_attention(Q_bh1e.to(K_bhne.dtype), K_bhne, V_bhne)
@@ -81,7 +88,7 @@ class GlobalAttention(Layer):
         n, d = x_nd.shape
         e = d // self.heads
         qkv_nk = run(PROJECTIONS, self.qkv, x_nd, matrices=[self.qkv.weight])
-        Q_hne, K_hne, V_hne = (part[0] for part in self._split(qkv_nk[None]))
+        Q_hne, K_hne, V_hne = (part[0] for part in self._rotated(qkv_nk[None]))
         rows = []
         for t in range(n):
             scores = run(MIXING, torch.matmul, Q_hne[:, t : t + 1], K_hne[:, : t + 1].transpose(1, 2))

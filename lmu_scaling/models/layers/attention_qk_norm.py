@@ -42,5 +42,5 @@ class QKNormAttention(GlobalAttention):
         self.norm_q.reset_parameters()
         self.norm_k.reset_parameters()
 
-    def normalise(self, Q_bhne: Tensor, K_bhne: Tensor) -> tuple[Tensor, Tensor]:
-        return self.norm_q(Q_bhne), self.norm_k(K_bhne)
+    def normalise(self, Q_bnhe: Tensor, K_bnhe: Tensor) -> tuple[Tensor, Tensor]:
+        return self.norm_q(Q_bnhe), self.norm_k(K_bnhe)
