@@ -61,11 +61,21 @@ def keras_lmu(d: int, q: int, r: int, n: int, batch: int, threads: int, xla: boo
     return work, {"tensorflow": tf.__version__, "keras-lmu": keras_lmu.__version__}
 
 
-def gpt2(d: int, heads: int, layers: int, n: int, vocab: int, batch: int, threads: int) -> Served:
+def gpt2(
+    d: int,
+    heads: int,
+    layers: int,
+    n: int,
+    vocab: int,
+    batch: int,
+    threads: int,
+    bf16: bool = False,
+    compiled: bool = False,
+) -> Served:
     """A training step of Hugging Face's GPT-2 with the shape of our transformer.
 
     With its fastest options: fused SDPA attention, exact GELU (one kernel instead of the eight of GPT-2's tanh form),
-    fused AdamW, no dropout.
+    fused AdamW, no dropout. `bf16`: under autocast; `compiled`: by torch.compile.
     """
     import torch
     import transformers
@@ -80,10 +90,13 @@ def gpt2(d: int, heads: int, layers: int, n: int, vocab: int, batch: int, thread
     model = transformers.GPT2LMHeadModel(config).train()
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     ids = torch.randint(vocab, (batch, n))
+    forward = torch.compile(model) if compiled else model
 
     def step() -> None:
         optimiser.zero_grad()
-        model(input_ids=ids, labels=ids).loss.backward()
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            loss = forward(input_ids=ids, labels=ids).loss
+        loss.backward()
         optimiser.step()
 
     return {"step": step}, {"transformers": transformers.__version__, "torch": torch.__version__}

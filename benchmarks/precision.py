@@ -3,8 +3,8 @@
     python -m benchmarks.precision            # about 5 minutes on two cores
     python -m benchmarks.precision --quick    # size S, one variant
 
-Peaks are those of the instructions (peak.c), not of a library. "Without AVX-512" are the forms that other processors
-use, which all of this project's earlier measurements were made with. Freed memory is kept for reuse on all sides.
+Peaks are those of the instructions (peak.c), not of a library. "First kernels" are the forms that this project began
+with: the loss without AVX-512 and torch's own attention. Freed memory is kept for reuse on all sides.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ import ctypes
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -24,7 +23,8 @@ from torch.nn import functional as F
 
 from benchmarks import harness, store
 from benchmarks.harness import CLOCKS, conditions
-from benchmarks.step import OURS, WIDTHS, loss_call, stepper
+from benchmarks.peers import Peer
+from benchmarks.step import OURS, PLAIN, WIDTHS, as_first, loss_call, stepper
 from benchmarks.store import Cell, Table, cell, reference
 from lmu_scaling.counting import count
 from lmu_scaling.models import native, resolve, variants
@@ -32,27 +32,12 @@ from lmu_scaling.runtime import keep_freed_memory
 
 N, BATCH, TOKENS, VOCAB = 1024, 2, 2048, 50257
 KINDS = ("float32, eight lanes", "float32, AVX-512", "bfloat16, AVX512-BF16")
-BEFORE, SINGLE, HALF = "float32, without AVX-512", "float32", "bfloat16"
+BEFORE, SINGLE, HALF = "float32, first kernels", "float32", "bfloat16"
+EAGER, GPT2, COMPILED = "plain eager", "Hugging Face GPT-2", "the same compiled"
 ROUNDS = 4_000_000  # of peak.c: 0.2 s
 
 
 # Forms ---------------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def without_avx512() -> Iterator[None]:
-    real = native.vectors
-    native.vectors = lambda: 0  # type: ignore[assignment]
-    yield
-    native.vectors = real
-
-
-def as_before(run: Callable[[], Any]) -> Callable[[], Any]:
-    def before() -> None:
-        with without_avx512():
-            run()
-
-    return before
 
 
 def rounded(run: Callable[[], Any]) -> Callable[[], Any]:
@@ -123,7 +108,7 @@ def loss_table(args: argparse.Namespace, peak: dict[str, float]) -> Table:
     rows = []
     for d in (48,) if args.quick else WIDTHS.values():
         call = loss_call(OURS, d, VOCAB, TOKENS)
-        runs = {BEFORE: as_before(call), SINGLE: call, HALF: rounded(call)}
+        runs = {BEFORE: as_first(call), SINGLE: call, HALF: rounded(call)}
         timing = harness.interleaved(runs, rounds=args.rounds, warm=1, clock=CLOCKS[args.clock])
         print("loss", d, {name: round(TOKENS / found.median) for name, found in timing.items()}, flush=True)
         flops = 6.0 * d * VOCAB * TOKENS
@@ -156,7 +141,7 @@ def step_table(args: argparse.Namespace, peak: dict[str, float]) -> Table:
             for size, d in sizes.items():
                 shape = {"variant": variant, "d": d, "vocab": vocab, "kind": OURS, "n": N, "batch": BATCH}
                 single, half = stepper(**shape), stepper(**shape, bf16=True)
-                runs = {BEFORE: as_before(single), SINGLE: single, HALF: half}
+                runs = {BEFORE: as_first(single), SINGLE: single, HALF: half}
                 timing = harness.interleaved(runs, rounds=args.rounds, warm=1, clock=CLOCKS[args.clock])
                 speed = {name: round(BATCH * N / found.median) for name, found in timing.items()}
                 print(variant, size, vocab, speed, flush=True)
@@ -170,6 +155,53 @@ def step_table(args: argparse.Namespace, peak: dict[str, float]) -> Table:
     columns += [f"{SINGLE} / before", f"{HALF} / before", f"{HALF} / {SINGLE}", "share of the bfloat16 peak"]
     notes = [f"Batch {BATCH}, n = {N}; before: {BEFORE}; {conditions(args)}."]
     return harness.table("A training step in float32 and bfloat16", columns, rows, notes, args.clock)
+
+
+# Rivals --------------------------------------------------------------------------------------------------------------
+
+
+def rivals_table(args: argparse.Namespace) -> Table:
+    """Steps in bfloat16 against the usual ways to get one: Hugging Face's GPT-2, and plain torch under autocast."""
+    rows: list[list[Any]] = []
+    versions: dict[str, str] = {}
+    sizes = {"S": WIDTHS["S"]} if args.quick else WIDTHS
+    for vocab in (4096, VOCAB):
+        for variant in ("lmu", "lmu_attention", "transformer"):
+            for size, d in sizes.items():
+                shape = {"variant": variant, "d": d, "vocab": vocab, "n": N, "batch": BATCH, "bf16": True}
+                runs: dict[str, Callable[[], Any]] = {HALF: stepper(**shape, kind=OURS)}
+                peers = gpt2_peers(d, vocab, args) if variant == "transformer" else {}
+                runs |= {name: peer.run("step") for name, peer in peers.items()}
+                if not peers:
+                    runs[EAGER] = stepper(**shape, kind=PLAIN)
+                timing = harness.interleaved(runs, rounds=args.rounds, warm=2, clock=CLOCKS[args.clock])
+                for peer in peers.values():
+                    versions |= peer.versions
+                    peer.close()
+                print(variant, size, vocab, {k: round(BATCH * N / t.median) for k, t in timing.items()}, flush=True)
+                best = min((name for name in timing if name != HALF), key=lambda name: timing[name].median)
+                target = "rivals_gpt2" if peers else "rivals_eager"
+                row = [variant, size, str(vocab), harness.rate(timing[HALF], BATCH * N), best]
+                row += [reference(harness.rate(timing[best], BATCH * N))]
+                rows.append([*row, harness.ratio(timing[HALF], timing[best], target)])
+    columns = ["variant", "size", "vocabulary", f"ours, {HALF} [tokens/s]", "rival", "rival [tokens/s]", "ours / rival"]
+    notes = [
+        f"All under bfloat16 autocast, batch {BATCH}, n = {N}; {conditions(args)}. {EAGER}: reduced-order layer and "
+        f"full logits with torch's own gradients. {GPT2}: the shape of our transformer, as it is or compiled by "
+        "torch.compile, whichever is faster.",
+        *(f"{name} {version}." for name, version in versions.items() if name != "torch"),
+    ]
+    return harness.table("A training step in bfloat16 against others'", columns, rows, notes, args.clock)
+
+
+def gpt2_peers(d: int, vocab: int, args: argparse.Namespace) -> dict[str, Peer]:
+    spec = resolve("transformer", d, N, vocab)
+    shape = {"d": d, "heads": spec.heads, "layers": spec.blocks, "n": N, "vocab": vocab, "batch": BATCH}
+    how = {"threads": args.threads, "clock": args.clock, "bf16": True}
+    return {
+        GPT2: Peer("transformers", **shape, **how, compiled=False),
+        COMPILED: Peer("transformers", **shape, **how, compiled=True),
+    }
 
 
 # Sub-layers ----------------------------------------------------------------------------------------------------------
@@ -207,7 +239,7 @@ def sub_layer_table(args: argparse.Namespace) -> Table:
         rows.append(row)
     notes = [
         "Torch's bfloat16 autocast against its float32, forward and backward. On a CPU linear layers are bfloat16 "
-        "from d = 48 on. Attention is not: it gains little, and loses at short contexts. The LSTM's state is float32.",
+        "from d = 48 on. Attention is not: our float32 kernel is faster. The LSTM's state is float32.",
         f"{conditions(args)}.",
     ]
     columns = ["shape", "FFN", "projections", "attention", "LSTM"]
@@ -217,8 +249,9 @@ def sub_layer_table(args: argparse.Namespace) -> Table:
 def measure(args: argparse.Namespace) -> harness.Section:
     keep_freed_memory()
     peak = peaks(args.threads)
-    tables = [peak_table(args, peak), loss_table(args, peak), step_table(args, peak), sub_layer_table(args)]
-    return tables, remaining(peak)
+    tables = [peak_table(args, peak), loss_table(args, peak), step_table(args, peak)]
+    tables += [rivals_table(args)] if args.peers else []
+    return [*tables, sub_layer_table(args)], remaining(peak)
 
 
 def remaining(peak: dict[str, float]) -> str:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -25,7 +26,7 @@ from benchmarks.layer import attend_literally, convolve
 from benchmarks.peers import Peer
 from benchmarks.store import Cell, Table, cell, reference
 from lmu_scaling.counting import count
-from lmu_scaling.models import resolve, variants
+from lmu_scaling.models import causal_attention, native, resolve, variants
 from lmu_scaling.models.layers.lmu import LMU
 from lmu_scaling.models.loss import linear_cross_entropy
 from lmu_scaling.models.network import LanguageModel, build
@@ -64,6 +65,24 @@ def plain(model: LanguageModel) -> LanguageModel:
     return model
 
 
+@contextmanager
+def first_kernels() -> Iterator[None]:
+    """The forms of this project's first measurements: the loss without AVX-512, and torch's own attention."""
+    vectors, form = native.vectors, causal_attention.attention_form
+    native.vectors = lambda: 0  # type: ignore[assignment]
+    causal_attention.attention_form = lambda *_: "torch"
+    yield
+    native.vectors, causal_attention.attention_form = vectors, form
+
+
+def as_first(run: Callable[[], Any]) -> Callable[[], None]:
+    def first() -> None:
+        with first_kernels():
+            run()
+
+    return first
+
+
 def stepper(
     variant: str,
     d: int,
@@ -76,9 +95,9 @@ def stepper(
 ) -> Callable[[], None]:
     """A closure that takes one optimiser step on fixed random tokens; gradients are clipped if `clip` is finite.
 
-    `bf16` is for our step: it is then the one that `train --precision bfloat16` takes.
+    `bf16`: forward pass under torch's bfloat16 autocast, as `train --precision bfloat16` does.
     """
-    model = build(resolve(variant, d, n, vocab), seed=1)
+    model = build(resolve(variant, d, n, vocab), seed=1, compile="off" if kind == PLAIN else "auto")
     ids = torch.randint(vocab, (batch, n + 1), generator=torch.Generator().manual_seed(0))
     inputs_bn, targets_bn = ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
     if kind == PLAIN:
@@ -87,8 +106,10 @@ def stepper(
 
         def step() -> None:
             optimiser.zero_grad()
-            logits = model.hidden(inputs_bn).flatten(0, 1) @ model.head_weight.T
-            F.cross_entropy(logits, targets_bn.flatten()).backward()
+            with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+                logits = model.hidden(inputs_bn).flatten(0, 1) @ model.head_weight.T
+                loss = F.cross_entropy(logits, targets_bn.flatten())
+            loss.backward()
             if math.isfinite(clip):
                 torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
             optimiser.step()

@@ -25,7 +25,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks import harness
 from benchmarks.harness import CLOCKS, conditions
-from benchmarks.step import OURS, PLAIN, stepper
+from benchmarks.step import OURS, PLAIN, as_first, stepper
 from benchmarks.store import Table, cell, reference
 from lmu_scaling import experiment
 from lmu_scaling.config import load
@@ -41,12 +41,13 @@ from lmu_scaling.training.compute import compute_context
 from lmu_scaling.training.loop import Trainer
 from lmu_scaling.training.monitor import Monitor
 
+FIRST = "our first kernels"
 MIN_SAMPLE = 0.2  # [s]: a step of the default experiment takes milliseconds
 PROFILED = 20  # steps
 PARTS = {  # an operation belongs to the first part that has a piece of its name
     "loss": ("LinearCrossEntropy",),
     "LMU": ("NativeLMU",),
-    "attention": ("scaled_dot_product", "flash"),
+    "attention": ("CausalAttention", "scaled_dot_product", "flash"),
     "LSTM": ("rnn", "lstm"),
     "products": ("mm", "linear"),
     "norms and gelu": ("layer_norm", "gelu"),
@@ -74,17 +75,18 @@ def stage_table(args: argparse.Namespace, config: Config) -> Table:
     for run in [*experiment.runs(config), *experiment.sweeps(config)]:
         steps[run.variant, run.size] += experiment.spec_of(config, run).training.steps
     rows: list[list[Any]] = []
-    total = {kind: np.zeros(args.rounds) for kind in (PLAIN, OURS)}
+    total = {kind: np.zeros(args.rounds) for kind in (PLAIN, FIRST, OURS)}
     for (variant, size), number in steps.items():
-        runs = {kind: step_of(config, variant, size, kind) for kind in (PLAIN, OURS)}
+        ours = step_of(config, variant, size, OURS)
+        runs = {PLAIN: step_of(config, variant, size, PLAIN), FIRST: as_first(ours), OURS: ours}
         clock = CLOCKS[args.clock]
         found = harness.interleaved(runs, rounds=args.rounds, warm=5, at_least=MIN_SAMPLE, clock=clock)
         for kind, timing in found.items():
             total[kind] += number * np.array(timing.seconds)
-        rows.append([variant, size, f"{number:,}", *_both(found, 1e3, " ms")])
+        rows.append([variant, size, f"{number:,}", *_all(found, 1e3, " ms")])
     whole = {kind: harness.Timing(tuple(map(float, seconds))) for kind, seconds in total.items()}
-    rows.append(["all", "all", f"{steps.total():,}", *_both(whole, target="stage")])
-    columns = ["variant", "size", "steps", "plain eager", "ours", "ours / plain eager, time"]
+    rows.append(["all", "all", f"{steps.total():,}", *_all(whole, targets=("stage", "stage_first"))])
+    columns = ["variant", "size", "steps", PLAIN, FIRST, OURS, "ours / plain eager, time", "ours / first kernels, time"]
     shape = f"batch {config.training.batch}, n = {config.models.context}, vocabulary {config.tokens.vocab:,}"
     notes = [
         f"A step; in the last row all steps of the experiment; {shape}; {conditions(args, 1)}; freed memory is kept."
@@ -92,9 +94,14 @@ def stage_table(args: argparse.Namespace, config: Config) -> Table:
     return harness.table("The default experiment's training stage", columns, rows, notes, args.clock)
 
 
-def _both(found: dict[str, harness.Timing], scale: float = 1.0, unit: str = " s", target: str = "") -> list[Any]:
-    times = [harness.seconds(found[kind], scale, unit) for kind in (PLAIN, OURS)]
-    return [reference(times[0]), times[1], harness.share(found[OURS], found[PLAIN], target)]
+def _all(
+    found: dict[str, harness.Timing], scale: float = 1.0, unit: str = " s", targets: tuple[str, str] = ("", "")
+) -> list[Any]:
+    plain, first, ours = (harness.seconds(found[kind], scale, unit) for kind in (PLAIN, FIRST, OURS))
+    shares = [
+        harness.share(found[OURS], found[kind], target) for kind, target in zip((PLAIN, FIRST), targets, strict=True)
+    ]
+    return [reference(plain), reference(first), ours, *shares]
 
 
 def part_of(operation: str) -> str:

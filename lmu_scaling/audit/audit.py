@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lmu_scaling.audit import checksums, completeness, consistency, recompute, replay, staleness
+from lmu_scaling.audit.archive import unpacked
 from lmu_scaling.audit.rendering import markdown, summary
 from lmu_scaling.audit.results_folder import (
     FAILED,
@@ -71,7 +72,7 @@ def audit(
     """Verify a results folder and make its tables and verdicts again; fails on any mismatch.
 
     Args:
-        results: folder results/<experiment>, made here or copied from elsewhere
+        results: folder results/<experiment>, made here or copied from elsewhere, or a bundle (.crate.zip)
         figures: folder paper_figures; default: the one beside results/
         out_json: audit.json
         out_md: audit.md
@@ -79,8 +80,8 @@ def audit(
         full: also make every evaluation, figure and the report again from weights and tokens
         retrain: runs to train again from their specs, which takes as long as it took
     """
-    folder = ResultsFolder(results, figures or default_figures(results))
-    record = examine(folder, sample, full, retrain)
+    with unpacked(results) as home:
+        record = examine(ResultsFolder(home, figures or default_figures(home)), sample, full, retrain)
     if out_json is not None:  # its inventory will cover files without a manifest
         record["uncovered"] = [name for name in record["uncovered"] if name not in record["inventory"]]
     print(summary(record), flush=True)

@@ -1,8 +1,9 @@
 """The job `bundle`: one zip file to publish, described as an RO-Crate, that anybody can verify after unpacking.
 
-It holds `results/<experiment>/`, `paper_figures/` and the program, so that the audit works in the unpacked folder:
-`python -m lmu_scaling audit results/<experiment>`. Token shards are left out by default (the texts belong to their
-authors); `bundle.json` lists omitted files with their checksums. The same results give the same bytes.
+It holds `results/<experiment>/`, `paper_figures/` and the program. The audit verifies the zip file itself
+(`python -m lmu_scaling audit <experiment>.crate.zip`), and works in the unpacked folder. Token shards are left out by
+default (the texts belong to their authors); `bundle.json` lists omitted files with their checksums. The same results
+give the same bytes.
 """
 
 from __future__ import annotations

@@ -43,6 +43,11 @@ def test_copy_lose_run_verify_publish_verify(smoke_run: Path, tmp_path: Path) ->
 
     published = snakemake(home, "--", "bundle")
     assert published.returncode == 0, published.stdout[-3000:]
+    command = [sys.executable, "-m", "lmu_scaling", "audit", str(home / "results/smoke.crate.zip")]
+    packed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert packed.returncode == 0, packed.stdout + packed.stderr
+    assert "verdict: partly checked" in packed.stdout
+
     elsewhere = tmp_path / "elsewhere"
     with zipfile.ZipFile(home / "results/smoke.crate.zip") as archive:
         archive.extractall(elsewhere)
