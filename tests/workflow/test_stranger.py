@@ -48,6 +48,13 @@ def test_copy_lose_run_verify_publish_verify(smoke_run: Path, tmp_path: Path) ->
     assert packed.returncode == 0, packed.stdout + packed.stderr
     assert "verdict: partly checked" in packed.stdout
 
+    study = tmp_path / "study"
+    command = [sys.executable, "-m", "lmu_scaling", "publish", str(home / "results/smoke"), "--to", str(study)]
+    laid_out = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert laid_out.returncode == 0, laid_out.stdout + laid_out.stderr
+    for name in ("report.html", "claims.md", "runs.csv", "figures/loss_vs_N.png", "tables/table1.md"):
+        assert (study / name).is_file(), name
+
     elsewhere = tmp_path / "elsewhere"
     with zipfile.ZipFile(home / "results/smoke.crate.zip") as archive:
         archive.extractall(elsewhere)
