@@ -12,11 +12,13 @@ AFFECTS_RESULTS = False
 def start() -> int:
     """Run the command line; the models alone can be installed without what it needs."""
     try:
-        from lmu_scaling.cli import main
+        from lmu_scaling.cli import ignore_late_signals, main
     except ModuleNotFoundError as error:
         print(f"error: {MissingPackage.of(error)}", file=sys.stderr)
         return MissingPackage.exit_code
-    return main()
+    code = main()
+    ignore_late_signals()
+    return code
 
 
 if __name__ == "__main__":

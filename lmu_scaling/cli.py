@@ -9,6 +9,7 @@ import argparse
 import inspect
 import os
 import re
+import signal
 import sys
 import time
 import traceback
@@ -29,6 +30,17 @@ AFFECTS_RESULTS = False
 PROGRAM = "python -m lmu_scaling"
 # Flags that every job has: the workflow uses them to record what a job read, wrote and ran.
 RECORD = ("manifest", "read", "wrote", "code")
+
+
+def ignore_late_signals() -> None:
+    """To be called when a process has nothing left to do but to end.
+
+    Python takes a job's signal handlers away while torch is still being unloaded. A scheduler's SIGTERM would then kill
+    a job that has finished, and Snakemake would remove its outputs. Ignored signals stay ignored to the very end.
+    """
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_IGN)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

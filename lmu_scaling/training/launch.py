@@ -123,4 +123,6 @@ def _take(devices: Sequence[str], count: int, folder: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    code = main(sys.argv[1:])
+    cli.ignore_late_signals()
+    raise SystemExit(code)

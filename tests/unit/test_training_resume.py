@@ -34,6 +34,7 @@ from lmu_scaling.training.loop import Trainer
 from lmu_scaling.training.monitor import Monitor
 from lmu_scaling.training.train import train
 from tests import toy
+from tests.needs import ROOT
 
 STEPS = 12
 CPU = ComputeContext(torch.device("cpu"), "float32")
@@ -227,6 +228,26 @@ def test_a_signal_checkpoints_at_once_and_the_run_resumes(number: int, tokens: P
     assert undisturbed.communicate(timeout=120) and undisturbed.returncode == 0
     assert_same(tmp_path / "a", tmp_path / "b")
     assert not list((tmp_path / "a" / "live").glob("*/step-*")), "a finished run keeps no checkpoints"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", ["lmu_scaling", "lmu_scaling.training.launch"])
+def test_signals_after_the_last_step_do_not_make_a_finished_run_fail(module: str, tokens: Path, tmp_path: Path) -> None:
+    """They arrive until the process has ended, also while Python unloads torch."""
+    folder = tmp_path / "a"
+    folder.mkdir()
+    write_json(folder / "spec.json", toy.spec("lmu", 20))
+    words = command(folder, tokens)
+    words[2:3] = [module, "0"] if module.endswith("launch") else [module]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT)
+    assert process.stdout is not None
+    while not (line := process.stdout.readline()).startswith("done:"):
+        assert line, "the run has ended without its last line"
+    while process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.001)
+    assert process.returncode == 0
+    assert all(path.is_file() for path in files(folder).values())
 
 
 @pytest.mark.slow
