@@ -101,6 +101,7 @@ def test_a_terminal_shows_a_bar_and_the_loss_of_what_trains(folder: Path, column
     code, text = on_terminal(folder, columns, "all")
     assert code == 0, text[-3000:]
     shown = drawn(text)
+    assert any(re.fullmatch(r"  planning the jobs: \d+ s", line) for line in shown), "a sign of life"
     assert any(re.match(r"[█░]{20,} \d+/8 jobs", line) for line in shown), text[-3000:]
     assert any(re.fullmatch(r"  train lmu-2k-x1-s1 +50%  loss 4.321, 5 s left, 96 tokens/s", line) for line in shown)
     assert any(re.fullmatch(r"✓ train lmu-2k-x1-s1 +\d+ s  validation loss 4.250", line) for line in shown)

@@ -118,7 +118,9 @@ class Terminal:
         with self.progress.lock:
             running = list(self.progress.running.values())
         statuses = {job.id: job.status() for job in running}
-        lines = [self._bar(statuses)] if self.progress.total else []
+        if not self.progress.total:
+            return [f"  planning the jobs: {brief(time.monotonic() - self.progress.began)}"]
+        lines = [self._bar(statuses)]
         shown = min(MOST_JOBS, max(1, self._size().lines - 3))
         lines += [self._job(job, statuses[job.id]) for job in running[:shown]]
         if len(running) > shown:
