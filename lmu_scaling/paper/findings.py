@@ -18,6 +18,7 @@ from lmu_scaling.paper.tabulate import interval, number
 from lmu_scaling.runtime import read_json
 
 RUN_COLUMNS = "variant size multiple n_exact test_loss"
+EXPONENT = ("alpha", "alpha_low", "alpha_high")
 SAID: dict[str, tuple[str, tuple[str, str]]] = {  # verdicts that say something: how, and their badge
     Verdict.REPRODUCED: ("reproduced", BADGES[Verdict.REPRODUCED]),
     Verdict.NOT_REPRODUCED: ("not reproduced", BADGES[Verdict.NOT_REPRODUCED]),
@@ -88,7 +89,9 @@ def _exponents(fits: dict[str, Any], look: Look) -> str:
     order = look.order(fit["variant"] for fit in own)
     own.sort(key=lambda fit: order.index(fit["variant"]))
     words = [
-        f"{escape(look.label(fit['variant']))} {number(fit['alpha'])} {interval(fit['alpha_low'], fit['alpha_high'])}"
+        "{} {} [{}, {}]".format(
+            escape(look.label(fit["variant"])), *(f"{fit[key]:.3f}".replace("-", "−") for key in EXPONENT)
+        )
         for fit in own
     ]
     return f"The loss falls as N<sup>−α</sup>, with α: {'; '.join(words)}." if words else ""
@@ -101,6 +104,8 @@ def _tokens(results: Path, look: Look) -> str:
     if own.empty:
         return ""
     row = own.sort_values("n").iloc[-1]
+    if row["low"] <= 0 and math.isinf(row["high"]):
+        return ""  # any number of tokens: nothing was found
     sign = "more than " if row["beyond"] else "less than " if row.get("below", False) else ""
     value = "no number of" if math.isinf(row["value"]) else f"{sign}{row['value']:.2g}× the"
     claimed = load_paper()["data_efficiency"]["token_multiplier"]

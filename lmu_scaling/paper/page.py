@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from lmu_scaling.analysis.claims.common import MEANING, SUPPORT_MEANING, Support
+from lmu_scaling.analysis.claims.common import MEANING, SUPPORT_MEANING, Support, Verdict
 from lmu_scaling.analysis.reference import load_paper
 from lmu_scaling.errors import ResultsError
 from lmu_scaling.paper import load, render, style, tabulate
@@ -125,6 +125,11 @@ class Page:
                 f"<p><strong>Direct:</strong> {escape(str(claim['reason']))}</p>"
                 f"<p><strong>Conceptual:</strong> {escape(str(claim['conceptual_reason']))}</p>"
             )
+        if claim["verdict"] == Verdict.NOT_TESTABLE and claim["conceptual"] in (
+            Support.NOT_MET,
+            Support.NOT_APPLICABLE,
+        ):
+            why = f'<details class="why"><summary>Why there is no verdict</summary>{why}</details>'
         against = f" <small>Against {escape(str(claim['baseline']))}.</small>" if claim["baseline"] else ""
         bounds = [claim.get(key) if isinstance(claim.get(key), int | float) else None for key in ("low", "high")]
         interval = "" if None in bounds else f" {escape(tabulate.interval(bounds[0], bounds[1]))}"

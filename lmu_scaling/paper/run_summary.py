@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import shutil
+import textwrap
 from collections import Counter
 from pathlib import Path
 from statistics import mean
@@ -11,6 +13,8 @@ from typing import Any
 from lmu_scaling.errors import ResultsError
 from lmu_scaling.jobs import job
 from lmu_scaling.runtime import read_json
+
+WIDEST = 110  # columns; longer lines are hard to read
 
 
 @job
@@ -29,25 +33,32 @@ def summary(results: Path = Path("results"), figures: Path = Path("paper_figures
     for line in losses(home / "analysis" / "runs.csv"):
         print(f"  {line}")
     print()
-    for line in verdicts(read_json(home / "analysis" / "claims.json")):
+    width = min(WIDEST, shutil.get_terminal_size().columns) - 2
+    for line in verdicts(read_json(home / "analysis" / "claims.json"), width):
         print(f"  {line}")
     print()
-    print(f"  report       {finished[-1]}   (open it in a browser)")
-    print(f"  figures      {figures / 'loss_vs_N.pdf'} and others in the same folder")
-    print(f"  numbers      {home / 'analysis' / 'runs.csv'}   (one row per run; columns: results/README.md)")
-    print(f"  verdicts     {home / 'analysis' / 'claims.md'}")
-    print(f"  audit        {home / 'audit' / 'audit.md'}")
+    print(f"  report    {finished[-1]}  (open it in a browser)")
+    print(f"  figures   {figures}")
+    print(f"  numbers   {home / 'analysis' / 'runs.csv'}  (columns: results/README.md)")
+    print(f"  verdicts  {home / 'analysis' / 'claims.md'}")
+    print(f"  audit     {home / 'audit' / 'audit.md'}")
 
 
-def verdicts(claims: list[dict[str, Any]]) -> list[str]:
-    """Both verdicts on every claim, and how many there are of each."""
-    lines = [f"{'claim':<8}{'direct':<28}{'conceptual':<22}against"]
-    for claim in claims:
-        against = claim["baseline"] or "–"
-        lines.append(f"{claim['id']:<8}{claim['verdict']:<28}{claim['conceptual']:<22}{against}")
-    for name, key in (("direct", "verdict"), ("conceptual", "conceptual")):
+def verdicts(claims: list[dict[str, Any]], width: int) -> list[str]:
+    """How many verdicts there are of each kind, and what was decided; the rest is in claims.md."""
+    from lmu_scaling.analysis.claims.common import Support, Verdict  # imports pandas
+
+    undecided = (Verdict.NOT_TESTABLE, Support.NOT_MET, Support.NOT_APPLICABLE)
+    lines = []
+    for title, key in (("direct verdicts on the paper's claims", "verdict"), ("conceptual verdicts", "conceptual")):
         counts = Counter(claim[key] for claim in claims).most_common()
-        lines.append(f"{name}: {', '.join(f'{count} {verdict}' for verdict, count in counts)}")
+        said = f"{title}: {', '.join(f'{count} {verdict}' for verdict, count in counts)}"
+        lines += textwrap.wrap(said, width, subsequent_indent="  ")
+        for claim in claims:
+            if claim[key] not in undecided:
+                against = f" (against {claim['baseline']})" if claim["baseline"] else ""
+                text = f"  {claim['id']:<4} {claim[key]}: {claim['claim']}{against}"
+                lines += textwrap.wrap(text, width, subsequent_indent=" " * 7)
     return lines
 
 

@@ -14,7 +14,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "Snak
 PAGES += [*sorted((ROOT / "profiles").rglob("*.yaml")), *sorted((ROOT / "workflow/presets").glob("*.yaml"))]
 # `inline code`, an indented line (two blanks end it: a remark follows), or what sbatch --wrap runs
 COMMAND = re.compile(
-    r"`(snakemake [^`]+)`|^[# ]{4,}(snakemake .+?)(?:  .*)?$|--wrap '(?:exec )?(snakemake [^']+)'", re.M
+    r"`(?:\.venv/bin/)?(snakemake [^`]+)`|^[# ]{4,}(snakemake .+?)(?:  .*)?$|--wrap '(?:exec )?(snakemake [^']+)'", re.M
 )
 
 

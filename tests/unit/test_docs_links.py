@@ -54,6 +54,8 @@ def targets() -> set[str]:
 def test_the_actions_call_ci_with_parts_that_make_knows() -> None:
     workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text("utf-8"))
     matrix = workflow["jobs"]["check"]["strategy"]["matrix"]["include"]
+    image = workflow["jobs"]["check"]["container"]["image"]
+    assert re.fullmatch(r"python:\$\{\{ matrix.python \}\}-(bookworm|trixie)", image), "packages have Debian's names"
     assert {entry["part"] for entry in matrix} == {"lint", "unit", "smoke", "slurm", "wheel", "docs"} <= targets()
     assert len({entry["python"] for entry in matrix if entry["part"] == "smoke"}) == 2
     assert any(".ci/run ${{ matrix.part }}" in step.get("run", "") for step in workflow["jobs"]["check"]["steps"])

@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import re
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -171,3 +172,20 @@ def test_supported_and_contradicted_claims_are_named_and_the_others_come_last(fu
     assert re.search(r"1 supported under the conditions of this experiment</span> <a href=\"#C1\"", text)
     assert re.search(r"1 contradicted under the conditions of this experiment</span> <a href=\"#C2\"", text)
     assert "C1," not in text[text.index("No verdict at this scale") :]
+
+
+@pytest.mark.parametrize(("low", "high", "said"), [(0.0, math.inf, False), (0.2, math.inf, True), (0.0, 4.0, True)])
+def test_a_number_of_tokens_that_could_be_any_is_not_called_a_finding(full, tmp_path, low, high, said):
+    shutil.copytree(full / "analysis", tmp_path / "analysis")
+    table = pd.read_csv(tmp_path / "analysis/multipliers.csv").assign(low=low, high=high)
+    table.to_csv(tmp_path / "analysis/multipliers.csv", index=False)
+    assert ("To reach the loss of the LMU" in findings(tmp_path, Look())) == said
+
+
+def test_exponents_have_one_number_of_digits(full, tmp_path):
+    shutil.copytree(full / "analysis", tmp_path / "analysis")
+    fits = json.loads((full / "analysis/fits.json").read_text())
+    for fit in fits["power"]:
+        fit.update(alpha=0.008, alpha_low=-0.000352, alpha_high=0.0151)
+    (tmp_path / "analysis/fits.json").write_text(json.dumps(fits))
+    assert "0.008 [−0.000, 0.015]" in findings(tmp_path, Look())

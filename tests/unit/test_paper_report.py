@@ -217,6 +217,15 @@ def test_paper_shows_the_printed_figures(tab):
 
 @pytest.mark.browser
 @needs(browser.executable(), "no Chromium on this machine")
+def test_why_a_claim_has_no_verdict_is_folded_away_and_printed(tab):
+    shown = "[...document.querySelectorAll('.claim .why p')].map(element => element.checkVisibility())"
+    assert set(tab.evaluate(shown)) == {False}
+    tab.page.emulate_media(media="print")
+    assert set(tab.evaluate(shown)) == {True}
+
+
+@pytest.mark.browser
+@needs(browser.executable(), "no Chromium on this machine")
 def test_browsers_without_scripts_show_the_printed_figures(made):
     with browser.opened(made[2].as_uri(), 1280, scripts=False) as plain:
         figures, charts = plain.page.locator("figure img"), plain.page.locator(".chart")

@@ -91,19 +91,37 @@ def on_terminal(folder: Path, columns: int, *targets: str) -> tuple[int, str]:
     return process.wait(), written.decode("utf-8", "replace")
 
 
+def drawn(text: str) -> list[str]:
+    """All lines that ever stood on the terminal, without colours and movements."""
+    return [re.sub(r"\x1b\[\d*[A-Za-z]", "", line) for line in text.replace("\r", "").split("\n")]
+
+
 @pytest.mark.parametrize("columns", [80, 200])
 def test_a_terminal_shows_a_bar_and_the_loss_of_what_trains(folder: Path, columns: int) -> None:
     code, text = on_terminal(folder, columns, "all")
     assert code == 0, text[-3000:]
-    assert re.search(r"[█░]{5,} \d+/8 jobs", text), text[-3000:]
-    assert "train lmu-2k-x1-s1: 50%, loss 4.321, 96 tokens/s, 5 s left" in text
-    assert "train lmu-2k-x1-s1: " in text and "validation loss 4.250" in text
+    shown = drawn(text)
+    assert any(re.fullmatch(r"  planning the jobs: \d+ s", line) for line in shown), "a sign of life"
+    assert any(re.match(r"[█░]{20,} \d+/8 jobs", line) for line in shown), text[-3000:]
+    assert any(re.fullmatch(r"  train lmu-2k-x1-s1 +50%  loss 4.321, 5 s left, 96 tokens/s", line) for line in shown)
+    assert any(re.fullmatch(r"✓ train lmu-2k-x1-s1 +\d+ s  validation loss 4.250", line) for line in shown)
     for noise in ("Select jobs", "Execute", "a line that belongs into a log", "no progress can be shown"):
         assert noise not in text
-    shown = [re.sub(r"\x1b\[\d*[A-Z]", "", line) for line in text.replace("\r", "").split("\n")]
+    assert all(len(line) <= columns for line in shown), "no line is wrapped"
     bars = [line for line in shown if "░" in line or "█" in line]
-    assert all(len(line) <= columns for line in bars)
     assert "8/8 jobs" in bars[-1], "the last bar stays"
+
+
+def test_on_a_narrow_terminal_the_loss_goes_before_the_speed(folder: Path) -> None:
+    code, text = on_terminal(folder, 60, "all")
+    assert code == 0, text[-3000:]
+    assert any(re.fullmatch(r"  train lmu-2k-x1-s1 +50%  loss 4.321, 5 s left", line) for line in drawn(text))
+
+
+def test_colours_are_left_out_on_demand(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "\x1b[32m" in on_terminal(folder, 80, "0.txt")[1]
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[32m" not in on_terminal(folder, 80, "1.txt")[1]
 
 
 def test_an_error_is_shown_in_full(folder: Path) -> None:

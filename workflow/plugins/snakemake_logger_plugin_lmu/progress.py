@@ -35,6 +35,10 @@ class RunningJob:
         name = " ".join(str(value) for value in (facts.get("wildcards") or {}).values())
         return cls(facts["jobid"], rule, name, folder)
 
+    @property
+    def title(self) -> str:
+        return f"{self.rule} {self.name}".rstrip()
+
     def status(self) -> RunStatus | None:
         return None if self.folder is None else run_status(self.folder)
 
@@ -102,9 +106,11 @@ class WorkflowProgress:
             return max(0.0, left / max(1, min(self.cores, max(1, self.total - self.done))))
 
 
-def finished_line(job: RunningJob) -> str:
+def validation_loss(job: RunningJob) -> str:
     status = job.status()
-    loss = ""
-    if status is not None and status.validation_loss is not None:
-        loss = f", validation loss {status.validation_loss:.3f}"
-    return f"{job.rule} {job.name}".rstrip() + f": {duration(job.seconds)}{loss}"
+    known = status is not None and status.validation_loss is not None
+    return f"validation loss {status.validation_loss:.3f}" if known else ""
+
+
+def finished_line(job: RunningJob) -> str:
+    return f"{job.title}: {', '.join(filter(None, (duration(job.seconds), validation_loss(job))))}"
