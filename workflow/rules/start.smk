@@ -1,12 +1,17 @@
 # start: what happens before the first job and after the last. Damage and copies are seen before Snakemake decides.
 
+import contextlib
+import os
+import signal
 import sys
 
 from lmu_scaling import records
 from lmu_scaling.healing import damaged, describe, keep, mark
+from lmu_scaling.lock import exclusive
 from lmu_scaling.planning.disk import check_disk_space
 
 RECORDS = Path(f"{RESULTS}/snakemake.json")
+HELD = contextlib.ExitStack()
 DAMAGED = []
 
 if workflow.is_main_process:
@@ -22,7 +27,24 @@ def save_records():
     records.save(RECORDS, jobs_of(*every, temporary=True))
 
 
+def hold_experiment():
+    """Snakemake's own lock is in its working directory: it does not see one that shares only the results with it."""
+    if workflow.execution_settings.lock:
+        lock = exclusive(
+            Path(f"{RESULTS}/.lock"),
+            wait=False,
+            what="another Snakemake works on this experiment",
+            # this one was suspended, and the other has taken over: end as after Ctrl-C
+            on_loss=lambda: os.kill(os.getpid(), signal.SIGINT),
+        )
+        HELD.enter_context(lock)
+
+
 onstart:
+    try:
+        hold_experiment()
+    except UserError as error:
+        raise WorkflowError(str(error)) from None
     targets = set(workflow.dag_settings.targets)
     if not targets or targets - {"plan", "rehearsal", "audit"}:
         try:
@@ -35,6 +57,7 @@ onstart:
 
 onsuccess:
     save_records()
+    HELD.close()
 
 
 onerror:
@@ -43,3 +66,4 @@ onerror:
         "Not finished. Run the same command to go on where it stopped.",
         file=sys.stderr,
     )
+    HELD.close()
