@@ -9,6 +9,7 @@ from lmu_scaling import records
 from lmu_scaling.healing import damaged, describe, keep, mark
 from lmu_scaling.lock import exclusive
 from lmu_scaling.planning.disk import check_disk_space
+from lmu_scaling.planning.refusals import refusal
 
 RECORDS = Path(f"{RESULTS}/snakemake.json")
 HELD = contextlib.ExitStack()
@@ -20,6 +21,25 @@ if workflow.is_main_process:
     mark(all_manifests(), DAMAGED)
     if DAMAGED:
         print(describe(DAMAGED), file=sys.stderr)
+
+
+def keep_unanswered(executor):
+    """Snakemake's SLURM executor forgets its jobs, and waits for ever, when SLURM has not answered a round of questions."""
+    ask = executor.check_active_jobs
+
+    async def check_active_jobs(self, active_jobs):
+        answers = self._status_query_calls
+        async for job in ask(self, active_jobs):
+            yield job
+        if self._status_query_calls == answers:
+            for job in active_jobs:
+                yield job
+
+    executor.check_active_jobs = check_active_jobs
+
+
+if "snakemake_executor_plugin_slurm" in sys.modules:
+    keep_unanswered(sys.modules["snakemake_executor_plugin_slurm"].Executor)
 
 
 def save_records():
@@ -62,6 +82,8 @@ onsuccess:
 
 onerror:
     save_records()
+    if refused := refusal(Path(log).read_text("utf-8") if log else ""):
+        print(f"error: {refused}", file=sys.stderr)
     print(
         "Not finished. Run the same command to go on where it stopped.",
         file=sys.stderr,
