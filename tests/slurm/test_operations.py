@@ -14,7 +14,7 @@ import yaml
 
 from tests.network_disk import NetworkDisk
 from tests.slurm.cluster import Cluster, wait_for
-from tests.slurm.conftest import IMPATIENT, PARTITIONS, SMALL, Checkout, Training, end
+from tests.slurm.conftest import IMPATIENT, PARTITIONS, PATIENCE, SMALL, Checkout, Training, end
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
@@ -42,7 +42,7 @@ def test_a_job_that_is_requeued_from_a_drained_node_goes_on_elsewhere(
         try:
             cluster.ask("scontrol", "requeue", job["JobId"])
             cluster.kill_jobs_on(job["NodeList"])  # without cgroups SLURM does not reach a stopped process
-            wait_for(lambda: cluster.state(job["JobId"]) == "PENDING", "the job waits again", 60)
+            wait_for(lambda: cluster.state(job["JobId"]) == "PENDING", "the job waits again")
             cluster.ask("scontrol", "update", f"JobId={job['JobId']}", "StartTime=now")  # instead of in two minutes
             training.finish()
         finally:
@@ -63,7 +63,7 @@ def test_a_controller_and_munge_that_are_restarted_are_waited_for(
         pid, job = training.freeze()
         with cluster.outage():
             os.kill(pid, signal.SIGCONT)
-            wait_for((training.folder / "train.manifest.json").is_file, "the run ends", 120)
+            wait_for((training.folder / "train.manifest.json").is_file, "the run ends")
             with pytest.raises(TimeoutError):  # two rounds, and the pauses between them
                 wait_for(lambda: training.controller.poll() is not None, "", 25)
         training.finish()
@@ -103,7 +103,7 @@ def test_a_refusal_says_which_line_of_the_profile_to_change(
     with profile(finished, partitions, retries=0), Training(cluster, finished, seed=24, start=False) as training:
         controller = finished.start("slurm", *IMPATIENT, "--", training.target, environment=environment)
         try:
-            assert controller.wait(120) != 0
+            assert controller.wait(PATIENCE) != 0
         finally:
             end(controller)
         said = (finished.folder / "snakemake.log").read_text()

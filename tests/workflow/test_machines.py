@@ -66,17 +66,17 @@ def test_a_second_machine_is_told_that_the_first_one_works_and_then_finds_all_do
     trainer = one.trainer()
     try:
         second = two.start()
-        refused, _ = second.communicate(timeout=120)
+        refused, _ = second.communicate(timeout=600)
     finally:
         os.kill(trainer, signal.SIGCONT)
     assert second.returncode != 0, refused
     assert "another Snakemake works on this experiment" in refused and "Traceback" not in refused
     assert f"where: results/smoke/.lock (process {first.pid} on one)" in refused and "what to do: wait" in refused
-    printed, _ = first.communicate(timeout=300)
+    printed, _ = first.communicate(timeout=600)
     assert first.returncode == 0, printed[-3000:]
 
     second = two.start()
-    printed, _ = second.communicate(timeout=300)
+    printed, _ = second.communicate(timeout=600)
     assert second.returncode == 0, printed[-3000:]
     log = (two.folder / "results/smoke/logs/train" / f"{RUN}.log").read_text()
     assert "Nothing to be done" in printed or "nothing to do" in log

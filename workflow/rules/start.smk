@@ -82,7 +82,8 @@ onsuccess:
 
 onerror:
     save_records()
-    if refused := refusal(Path(log).read_text("utf-8") if log else ""):
+    said = [Path(file).read_text("utf-8") for file in log if Path(file).is_file()]
+    if refused := refusal("".join(said)):
         print(f"error: {refused}", file=sys.stderr)
     print(
         "Not finished. Run the same command to go on where it stopped.",
