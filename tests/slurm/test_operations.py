@@ -1,4 +1,4 @@
-"""What administrators and sites do: drained nodes, restarted controllers, short partitions, refusals, small arrays."""
+"""What administrators and sites do: drained nodes, restarted controllers, refusals."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.network_disk import NetworkDisk
 from tests.slurm.cluster import Cluster, wait_for
-from tests.slurm.conftest import IMPATIENT, PARTITIONS, PATIENCE, SMALL, Checkout, Training, end
+from tests.slurm.conftest import IMPATIENT, PARTITIONS, PATIENCE, Checkout, Training, end
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
@@ -71,16 +70,6 @@ def test_a_controller_and_munge_that_are_restarted_are_waited_for(
         assert training.weights() == training.undisturbed(tmp_path)
 
 
-def test_a_partition_of_one_minute_is_enough(cluster: Cluster, finished: Checkout, tmp_path: Path) -> None:
-    brief = {"cpu": {"max_runtime": 2880}, "brief": {"max_runtime": 1, "max_gpu": 2}}
-    with profile(finished, brief), Training(cluster, finished, seed=23) as training:
-        training.finish()
-        jobs = cluster.jobs_of("train", training.run)
-        assert {(job["Partition"], job["TimeLimit"]) for job in jobs} == {("brief", "00:01:00")}
-        assert jobs[-1]["JobState"] == "COMPLETED"
-        assert training.weights() == training.undisturbed(tmp_path)
-
-
 REFUSED_ACCOUNT = """#!/bin/sh
 echo 'sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified' >&2
 exit 1
@@ -116,32 +105,3 @@ def test_a_refusal_says_which_line_of_the_profile_to_change(
     assert any(message in lines[0] for message in messages[what].split("|")), lines[0]
     assert lines[1].strip() == f"where: profiles/slurm/{files[what]}"
     assert what in lines[2] and lines[2].endswith("then run the same command")
-
-
-def test_arrays_larger_than_the_site_allows_are_submitted_in_parts(cluster: Cluster, finished: Checkout) -> None:
-    """Five parts of the corpus, and arrays of three tasks at most. The tokens are those of one part."""
-    digest = yaml.safe_load((finished.results / "tokens/index.json").read_text())["digest"]
-    overlay = SMALL.replace("models:", "experiment: arrays\ncorpus: {parts: 5}\nmodels:", 1)
-    finished.overlay.write_text(overlay)
-    target = "results/arrays/tokens/index.json"
-    with profile(finished, **{"slurm-array-jobs": "encode,shard"}):
-        finished.run("slurm", *IMPATIENT, "--", target, environment=cluster.environment())
-    sizes = [job["ArrayTaskId"] for job in cluster.jobs() if "ArrayTaskId" in job]
-    assert len(sizes) == 10 and len({job["ArrayJobId"] for job in cluster.jobs() if "ArrayJobId" in job}) == 4, sizes
-    assert yaml.safe_load((finished.folder / target).read_text())["digest"] == digest
-
-
-def test_nodes_that_see_files_late_and_whose_clocks_differ_train_the_same(
-    cluster: Cluster, finished: Checkout, tmp_path: Path
-) -> None:
-    """The login node and the compute node see each other's files after four seconds, and have no common locks."""
-    disk = NetworkDisk(finished.folder / "results", tmp_path / "scratch", late=4.0)
-    machine = disk.machine("login", clock=-300)
-    environment = {**cluster.environment(), **{key: machine[key] for key in machine if key.startswith(("DISK", "LD_"))}}
-    with Training(cluster, finished, seed=25, start=False) as training:
-        training.controller = finished.start("slurm", *IMPATIENT, "--", training.target, environment=environment)
-        training.finish()
-        (job,) = cluster.jobs_of("train", training.run)
-        assert job["JobState"] == "COMPLETED"
-        assert any(path.name.startswith("login-n") for path in disk.state.iterdir()), "the node made files of its own"
-        assert training.weights() == training.undisturbed(tmp_path)

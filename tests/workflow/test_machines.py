@@ -50,7 +50,7 @@ class Machine:
         raise AssertionError("no trainer")
 
 
-@pytest.mark.parametrize("flock", ["local", "none"])
+@pytest.mark.parametrize("flock", ["local"])
 def test_a_second_machine_is_told_that_the_first_one_works_and_then_finds_all_done(
     smoke_run: Path, tmp_path: Path, flock: str
 ) -> None:
