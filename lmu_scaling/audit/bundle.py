@@ -16,14 +16,7 @@ from typing import Any
 
 from lmu_scaling.audit.audit import examine
 from lmu_scaling.audit.provenance import CONTEXT, WORKFLOW, describe_run
-from lmu_scaling.audit.results_folder import (
-    BUNDLE,
-    FIGURES,
-    LOCK_FILES,
-    UNRECORDED,
-    ResultsFolder,
-    default_figures,
-)
+from lmu_scaling.audit.results_folder import BUNDLE, FIGURES, UNRECORDED, ResultsFolder, default_figures
 from lmu_scaling.errors import AuditError
 from lmu_scaling.jobs import Folder, Output, job
 from lmu_scaling.manifests import render, sealed
@@ -95,7 +88,7 @@ def select_files(
         scratch = name in UNRECORDED or "/live/" in name or local
         if weights or tokens or scratch:
             left_out[name] = folder.sha256(name)
-        elif name not in (BUNDLE, *LOCK_FILES):
+        elif name != BUNDLE:
             packed[name] = path
     return packed, left_out
 

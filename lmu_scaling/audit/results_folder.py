@@ -23,8 +23,6 @@ AUDIT_FILES = (RECORD, "audit/audit.md", f"audit/audit{SUFFIX}")
 FAILED = "audit/failed.md"
 # Snakemake's memory of the experiment (lmu_scaling/records.py), written after the audit. It holds no result.
 RECORDS = "snakemake.json"
-# The lock of the Snakemake that works on the experiment (workflow/rules/start.smk).
-LOCK_FILES = (".lock", ".lock.held")
 # Logs of jobs that run during or after the audit: no checksum can cover them.
 UNRECORDED = tuple(
     f"{folder}/{rule}.{suffix}"
@@ -33,7 +31,7 @@ UNRECORDED = tuple(
 )
 # A plan may be made again at any time: its manifest covers it, the inventory does not.
 PLAN_FILES = ("planning/plan.json", "planning/plan.md", f"planning/plan{SUFFIX}")
-OUTSIDE_INVENTORY = (*AUDIT_FILES, FAILED, RECORDS, *LOCK_FILES, *PLAN_FILES, *UNRECORDED, BUNDLE)
+OUTSIDE_INVENTORY = (*AUDIT_FILES, FAILED, RECORDS, *PLAN_FILES, *UNRECORDED, BUNDLE)
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ def die_with_parent() -> None:
 
 
 class Cluster:
-    """`nodes` nodes with `gpus` GPUs each, in partitions `cpu`, `gpu` and `brief` (one minute)."""
+    """`nodes` nodes with `gpus` GPUs each, in partitions `cpu` and `gpu`."""
 
     def __init__(self, home: Path, nodes: int = 2, gpus: int = 2) -> None:
         self.home, self.gpus = home, gpus
@@ -70,33 +70,15 @@ class Cluster:
         munge.chmod(0o700)
         key.write_bytes(os.urandom(1024))
         key.chmod(0o600)
-        self._start_munge()
-        self._spawn("slurmctld", "-D", "-c", "-f", str(self.conf))
-        for node in self.nodes:
-            self._spawn("slurmd", "-D", "-N", node, "-f", str(self.conf))
-        wait_for(lambda: self._idle() == set(self.nodes), "nodes become idle", 60)
-
-    def _start_munge(self) -> None:
-        munge = self.home / "munge"
         munged = ["munged", "--foreground", "--force", "--num-threads=2"]
         for flag, name in (("key-file", "key"), ("socket", "socket"), ("pid-file", "pid"), ("seed-file", "seed")):
             munged.append(f"--{flag}={munge / name}")
         self._spawn(*munged)
         wait_for((munge / "socket").exists, "munge")
-
-    @contextlib.contextmanager
-    def outage(self) -> Iterator[None]:
-        """SLURM's controller and munge are stopped, and started again afterwards; nodes and their jobs stay."""
-        for name in ("slurmctld", "munged"):
-            child = next(child for child in self.children if Path(child.args[0]).name == name)  # type: ignore[index]
-            _end(child)
-            self.children.remove(child)
-        try:
-            yield
-        finally:
-            self._start_munge()
-            self._spawn("slurmctld", "-D", "-f", str(self.conf))
-            wait_for(lambda: self.ask("sinfo", check=False), "the controller answers", 60)
+        self._spawn("slurmctld", "-D", "-c", "-f", str(self.conf))
+        for node in self.nodes:
+            self._spawn("slurmd", "-D", "-N", node, "-f", str(self.conf))
+        wait_for(lambda: self._idle() == set(self.nodes), "nodes become idle", 60)
 
     def stop(self) -> None:
         """Cancel what runs, then stop the daemons in the order opposite to their start."""
@@ -104,12 +86,17 @@ class Cluster:
             self._quietly("scancel", "--user", getpass.getuser())
             self._quietly("scancel", "--full", "--signal=KILL", "--user", getpass.getuser())
         for child in reversed(self.children):
-            _end(child)
+            child.terminate()
+            try:
+                child.wait(20)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait(20)
         self.children.clear()
         for node in self.nodes:
-            self.kill_jobs_on(node)
+            self._kill_jobs_on(node)
 
-    def kill_jobs_on(self, node: str) -> None:
+    def _kill_jobs_on(self, node: str) -> None:
         """As cgroups do on a real cluster: without them SLURM loses sight of a process whose parent has ended."""
         for pid, _, environment in self._processes():
             if f"SLURMD_NODENAME={node}\0" in environment:
@@ -119,7 +106,7 @@ class Cluster:
     def lose(self, node: str) -> None:
         """The node dies: it is DOWN for the controller, and its jobs' processes are gone without a word."""
         self.ask("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
-        self.kill_jobs_on(node)
+        self._kill_jobs_on(node)
 
     def leftovers(self) -> list[str]:
         """Command lines of living processes that belong to this cluster or to one of its jobs."""
@@ -139,7 +126,7 @@ class Cluster:
         subprocess.run(command, env=self.environment(), capture_output=True, timeout=30, check=False)
 
     def _spawn(self, program: str, *arguments: str) -> None:
-        with open(self.home / "log" / f"{program}.{len(self.children)}.out", "ab") as log:
+        with open(self.home / "log" / f"{program}.{len(self.children)}.out", "wb") as log:
             child = subprocess.Popen(
                 [str(_program(program)), *arguments],
                 env=self.environment(),
@@ -202,14 +189,11 @@ class Cluster:
             "KillWait": 5,
             "SlurmdTimeout": 60,
             "SchedulerParameters": "sched_interval=5,bf_interval=5",
-            "MaxArraySize": 4,  # tasks 0 to 3
         }
         lines = [f"{key}={value}" for key, value in settings.items()] + nodes
-        for name, longest in (("cpu", "2-0"), ("gpu", "2-0"), ("brief", "1")):
+        for name in ("cpu", "gpu"):
             default = "YES" if name == "cpu" else "NO"
-            lines.append(
-                f"PartitionName={name} Nodes=ALL Default={default} MaxTime={longest} DefMemPerCPU=500 State=UP"
-            )
+            lines.append(f"PartitionName={name} Nodes=ALL Default={default} MaxTime=2-0 DefMemPerCPU=500 State=UP")
         self.conf.write_text("\n".join(lines) + "\n")
 
     def _write_clients(self) -> None:
@@ -244,15 +228,6 @@ class Cluster:
         """The plugin writes a job's rule and wildcards into its comment."""
         jobs = [job for job in self.jobs() if job.get("Comment", "").startswith(f"rule_{rule}")]
         return [job for job in jobs if wildcard in job["Comment"]]
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    child.terminate()
-    try:
-        child.wait(20)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait(20)
 
 
 def processes() -> list[tuple[int, str]]:
