@@ -116,6 +116,16 @@ def pieces(source: str, engine: str) -> Facts:
     return {"bytes": size, "spent": spent}
 
 
+# Linux counts the memory of the process that starts another one as the other one's peak. So a small one starts it.
+MEASURED = """
+import json, os, sys
+child = os.posix_spawn(sys.argv[2], sys.argv[2:], os.environ)
+_, status, used = os.wait4(child, 0)
+facts = {"cpu": used.ru_utime + used.ru_stime, "rss": used.ru_maxrss * 1024}
+os.write(int(sys.argv[1]), json.dumps(facts).encode())
+sys.exit(abs(os.waitstatus_to_exitcode(status)))
+"""
+
 # From outside --------------------------------------------------------------------------------------------------------
 
 
@@ -140,15 +150,19 @@ def run(command: list[str]) -> Facts:
     environment = os.environ | threads | {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
     begun = time.perf_counter()
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        process = subprocess.Popen(command, stdout=out, stderr=err, env=environment, cwd=ROOT)
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
+        used, write = os.pipe()
+        words = [sys.executable, "-S", "-c", MEASURED, str(write), *command]
+        process = subprocess.Popen(words, stdout=out, stderr=err, env=environment, cwd=ROOT, pass_fds=[write])
+        os.close(write)
+        with open(used) as file:
+            usage = json.loads(file.read() or "{}")
+        process.wait()
         out.seek(0)
         err.seek(0)
         text = out.read()
         if process.returncode:
             raise SystemExit(f"{' '.join(command[:6])} …\n{err.read()[-2000:]}")
-    facts = {"cpu": usage.ru_utime + usage.ru_stime, "wall": time.perf_counter() - begun, "rss": usage.ru_maxrss * 1024}
+    facts = usage | {"wall": time.perf_counter() - begun}
     try:
         return facts | json.loads(text.strip().splitlines()[-1])
     except (ValueError, IndexError, TypeError):
@@ -189,6 +203,7 @@ def stages(source: Path, root: Path, engine: str, parts: int) -> Facts:
         "temporary": sum(path.stat().st_size for path in temporary),
         "kept": sum(path.stat().st_size for path in kept),
         "steps": {name: f["cpu"] for name, f in facts.items()},
+        "peaks": {name: f["rss"] for name, f in facts.items()},
     }
 
 
@@ -227,7 +242,7 @@ def stage_commands(
 
 def fetch(archive: Path, root: Path) -> Path:
     source = root / "source.json"
-    run(job("fetch", source="local", path=archive, data=root / "data", out=source))
+    run(job("fetch", source="local", path=archive, sample=None, data=root / "data", out=source))
     return source
 
 

@@ -121,7 +121,11 @@ TARGETS = {
     "data_bare": Target("data: stages against the tokenizer alone; tiktoken, fastokens", 0.85, "≥", numbers=2),
     "data_usual": Target("data: stages against the usual datasets recipe, engine of the preset `paper`", 3, "≥"),
     "data_flat": Target(
-        "data: growth of peak memory from a twentieth to the whole corpus; tiktoken, fastokens", 0.10, "≤", "%", 2
+        "data: growth of peak memory per GB of text, from a quarter to the whole corpus; tiktoken, fastokens",
+        50,
+        "≤",
+        " MB/GB",
+        2,
     ),
     "data_memory": Target("data: peak memory of a worker; tiktoken, fastokens", 1.0, "<", " GB", 2),
 }

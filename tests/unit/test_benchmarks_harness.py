@@ -4,12 +4,14 @@ import argparse
 import itertools
 import json
 import math
+import os
+import sys
 
 import numpy as np
 import pytest
 
 from benchmarks import __main__ as everything
-from benchmarks import data, growth, harness, report, store, training, workflow
+from benchmarks import data, data_jobs, growth, harness, report, store, training, workflow
 from benchmarks.store import TARGETS, Target, cell, judge
 
 
@@ -226,8 +228,35 @@ def test_the_data_stages_are_judged_start_up_apart_and_by_the_papers_engine():
     assert verdicts["data_bare"].values == (pytest.approx(0.9), pytest.approx(0.5))
     assert data.paper_engine() == "fastokens"
     assert verdicts["data_usual"].values == (pytest.approx(40 / 3),)  # 0.4 s per MB against 3 s for 100 MB
-    assert verdicts["data_flat"].values == (pytest.approx(0.05), pytest.approx(0.05))
     assert verdicts["data_memory"].values == (pytest.approx(0.105), pytest.approx(0.105))
+
+
+def test_memory_is_judged_by_its_growth_with_the_text_and_not_by_start_up():
+    """12 MB more for 300 MB more text are 40 MB/GB; what the first megabytes of text cost is start-up."""
+    seen = data_seen()
+    assert (
+        "start-up" in data.comparisons(seen)["notes"][-1] and judge([data.comparisons(seen)])["data_flat"].values == ()
+    )
+    for engine in data.ENGINES:
+        seen["stages", engine, 1][0] |= {"bytes": 400e6, "rss": 112e6}
+        seen["middle", engine, 1][0] |= {"bytes": 100e6, "rss": 100e6}
+        seen["small", engine, 1][0]["rss"] = 50e6
+    verdict = judge([data.comparisons(seen)])["data_flat"]
+    assert verdict.values == (pytest.approx(40), pytest.approx(40)) and verdict.word == "met"
+    seen["stages", "fastokens", 1][0]["rss"] = 116e6
+    assert judge([data.comparisons(seen)])["data_flat"].word == "missed"
+
+
+def test_the_peak_of_a_job_is_its_own_and_not_that_of_the_process_that_starts_it():
+    ballast = bytearray(200_000_000)
+    ballast[:: os.sysconf("SC_PAGE_SIZE")] = b"1" * len(ballast[:: os.sysconf("SC_PAGE_SIZE")])
+    small, large = (data_jobs.run([sys.executable, "-c", f"x = b'1' * {size}"])["rss"] for size in (1_000, 150_000_000))
+    assert small < 60e6 and 150e6 < large < 200e6
+
+
+def test_a_job_that_fails_under_measurement_is_shown():
+    with pytest.raises(SystemExit, match="boom"):
+        data_jobs.run([sys.executable, "-c", "raise ValueError('boom')"])
 
 
 def test_wall_time_on_two_cores_is_left_out_when_others_compute():
