@@ -272,6 +272,8 @@ def _name_problems(raw: dict[str, Any]) -> Iterator[str]:
         yield f"models.sizes: the name {name!r} is used more than once"
     lender = _get(raw, "training", "tuning", "embedding_scale_from")
     places = [("training.tuning.embedding_scale_from", [] if lender is None else [lender])]
+    more = _get(raw, "training", "tuning", "more_trials")
+    places.append(("training.tuning.more_trials", list(more) if isinstance(more, dict) else []))
     for part in ("budgets", "alternatives"):
         for i, entry in enumerate(_list(raw, "training", part)):
             places.append((f"training.{part}.{i}.sizes", _list(entry, "sizes")))

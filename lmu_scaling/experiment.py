@@ -88,6 +88,7 @@ def sweep(config: Config, cell: Cell) -> list[Run]:
     """The sweep runs of one cell: first the grid, then those that depend on earlier ones."""
     tuning = config.training.tuning
     count = tuning.trials if scale_lender(config, cell) is None else tuning.rate_trials or tuning.trials
+    count += tuning.more_trials.get(cell.size, 0)
     multiple = cell.multiple * tuning.multiple
     return [Run(cell.variant, cell.size, multiple, tuning.seed, trial=trial) for trial in range(1, count + 1)]
 

@@ -151,6 +151,9 @@ class Tuning(Section):
         le=1000,
         description="The same where the embedding scale comes from another size; 0: the learning rate does, too",
     )
+    more_trials: dict[str, Count] = Field(
+        {}, description="Further sweep runs at these sizes, for every variant, e.g. where an optimum lies on an edge"
+    )
     retune_ratio: Factor = Field(
         5.0, description="Token budgets that differ from the main one by this factor have sweeps of their own"
     )
