@@ -43,6 +43,16 @@ def test_settings_of_the_default_experiment_do_not_reach_the_models_of_a_preset(
     assert spec_of(config, runs(config)[0]).model.embedding_scale == architecture("lmu").embedding_scale
 
 
+def test_some_sizes_may_have_more_sweep_runs() -> None:
+    config = raw()
+    config["training"]["tuning"] |= {"rate_trials": 2, "more_trials": {"6k": 3}}
+    found = [run for run in sweeps(validate(config)) if run.variant == "lmu"]
+    assert [sum(run.size == size for run in found) for size in ("6k", "14k")] == [5, 2]
+    config["training"]["tuning"]["more_trials"] = {"7k": 1}
+    with pytest.raises(ConfigError, match="more_trials: no size is called '7k'"):
+        validate(config)
+
+
 def test_alternatives_of_variants_that_are_not_trained_are_left_out() -> None:
     config = raw()
     config["models"]["variants"] = ["lmu", "transformer"]
