@@ -60,4 +60,10 @@ def _unpack(archive: zipfile.ZipFile, home: Path, results: Path) -> None:
             str(home.parent),
             "set TMPDIR to a larger disk",
         )
-    archive.extractall(home, wanted)
+    for entry in wanted:
+        target = home.joinpath(*PurePosixPath(entry.filename).parts)
+        if entry.is_dir():
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with archive.open(entry) as source, open(target, "wb") as file:
+            shutil.copyfileobj(source, file)

@@ -44,6 +44,7 @@ def bundle(
     out: Output,
     figures: Folder | None = None,
     without_weights: bool = False,
+    without_sequences: bool = False,
     with_tokens: bool = False,
 ) -> dict[str, Any]:
     """Verify results and pack them for publication, as an RO-Crate.
@@ -53,6 +54,7 @@ def bundle(
         out: the zip file
         figures: folder paper_figures; default: the one beside results/
         without_weights: leave the weights out
+        without_sequences: leave the losses of single test sequences out, most of what remains without weights
         with_tokens: pack the token shards, if you may publish the texts
     """
     folder = ResultsFolder(results, figures or default_figures(results))
@@ -64,7 +66,7 @@ def bundle(
             str(results),
             "run `snakemake audit`, repair the files it names, then bundle",
         )
-    files, left_out = select_files(folder, without_weights, with_tokens)
+    files, left_out = select_files(folder, without_weights, with_tokens, without_sequences)
     home = f"results/{folder.experiment}"
     packed = {(name if name.startswith(f"{FIGURES}/") else f"{home}/{name}"): path for name, path in files.items()}
     packed |= program_files()
@@ -77,16 +79,17 @@ def bundle(
 
 
 def select_files(
-    folder: ResultsFolder, without_weights: bool, with_tokens: bool
+    folder: ResultsFolder, without_weights: bool, with_tokens: bool, without_sequences: bool = False
 ) -> tuple[dict[str, Path], dict[str, str]]:
     """Files to pack, and files to leave out with their checksums."""
     packed, left_out = {}, {}
     for name, path in folder.files.items():
         weights = name.endswith("/weights.safetensors") and without_weights
+        sequences = name.endswith("/sequences.parquet") and without_sequences
         tokens = name.startswith("tokens/") and name.endswith(".bin") and not with_tokens
         local = name == "corpus/source.json"  # it contains paths of this machine
         scratch = name in UNRECORDED or "/live/" in name or local
-        if weights or tokens or scratch:
+        if weights or sequences or tokens or scratch:
             left_out[name] = folder.sha256(name)
         elif name != BUNDLE:
             packed[name] = path

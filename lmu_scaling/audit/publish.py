@@ -1,7 +1,8 @@
 """The job `publish`: a finished experiment as a folder for a repository.
 
-It holds a bundle without weights, which `python -m lmu_scaling audit <experiment>.crate.zip` verifies, and beside it,
-copied out of the bundle, what people read: report, verdicts, tables and figures.
+It holds a small bundle, without weights and without the losses of single sequences, which
+`python -m lmu_scaling audit <experiment>.crate.zip` verifies, and beside it, copied out of the bundle, what people
+read: report, verdicts, tables and figures.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ FOLDERS = {".png": "figures", ".md": "tables"}  # of paper_figures, by type
 
 @job
 def publish(results: Folder, /, to: Folder, figures: Folder | None = None) -> dict[str, Any]:
-    """Verify results and lay them out for a repository: a bundle without weights, report, tables, figures.
+    """Verify results and lay them out for a repository: a small bundle, report, tables, figures.
 
     Args:
         results: folder results/<experiment>
@@ -42,7 +43,7 @@ def publish(results: Folder, /, to: Folder, figures: Folder | None = None) -> di
     """
     to.mkdir(parents=True, exist_ok=True)
     out = to / f"{results.resolve().name}.crate.zip"
-    packed = bundle(results, out=out, figures=figures, without_weights=True)
+    packed = bundle(results, out=out, figures=figures, without_weights=True, without_sequences=True)
     copied = copy_out(out, to)
     print(f"{to}: {len(copied)} files beside the bundle, {byte_size(sum(map(_size, copied)))}", flush=True)
     return {"root": packed["root"], "files": len(copied)}
