@@ -24,6 +24,7 @@ from torch.nn import functional as F
 
 from benchmarks import harness
 from benchmarks.harness import CLOCKS, conditions
+from benchmarks.peak import float32_peak
 from benchmarks.peers import Peer
 from benchmarks.report import SPEED
 from benchmarks.store import Cell, Table, cell, reference
@@ -310,9 +311,9 @@ def remaining(both: Timings, args: argparse.Namespace) -> str:
     per_token = 4 * r * r * d + 2 * r * d  # QKᵀ, p·A and w·V
     rate = 3 * per_token * BATCH * N / both[size][OURS].median
     return (
-        f"at size {size} the attention's arithmetic runs at {rate / harness.sgemm_peak(args.clock):.0%} of the sgemm "
-        f"peak, in a pass that also transforms {3 * r} rows per channel. Reduced precision is untried. The "
-        "form with torch.compile is faster, forward and backward, than ours without compiled kernels."
+        f"at size {size} the attention's arithmetic runs at {rate / float32_peak(args.threads, args.clock):.0%} of the "
+        f"float32 peak, in a pass that also transforms {3 * r} rows per channel. The form with torch.compile is "
+        "faster, forward and backward, than ours without compiled kernels."
     )
 
 

@@ -4,16 +4,12 @@
     python -m benchmarks.precision --quick    # size S, one variant
 
 Peaks are those of the instructions (peak.c), not of a library. "First kernels" are the forms that this project began
-with: the loss without AVX-512 and torch's own attention. Freed memory is kept for reuse on all sides.
+with: kernels without AVX-512 and torch's own attention. Freed memory is kept for reuse on all sides.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
-import subprocess
-import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -21,20 +17,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks import harness, store
+from benchmarks import harness
 from benchmarks.harness import CLOCKS, conditions
+from benchmarks.peak import KINDS, peaks
 from benchmarks.peers import Peer
 from benchmarks.step import OURS, PLAIN, WIDTHS, as_first, loss_call, stepper
 from benchmarks.store import Cell, Table, cell, reference
 from lmu_scaling.counting import count
-from lmu_scaling.models import native, resolve, variants
+from lmu_scaling.models import resolve, variants
+from lmu_scaling.models.legendre import LegendreMemory
+from lmu_scaling.models.lmu_kernels import Convolution
+from lmu_scaling.models.lmu_products import pre_activations
 from lmu_scaling.runtime import keep_freed_memory
 
 N, BATCH, TOKENS, VOCAB = 1024, 2, 2048, 50257
-KINDS = ("float32, eight lanes", "float32, AVX-512", "bfloat16, AVX512-BF16")
 BEFORE, SINGLE, HALF = "float32, first kernels", "float32", "bfloat16"
 EAGER, GPT2, COMPILED = "plain eager", "Hugging Face GPT-2", "the same compiled"
-ROUNDS = 4_000_000  # of peak.c: 0.2 s
 
 
 # Forms ---------------------------------------------------------------------------------------------------------------
@@ -49,34 +47,6 @@ def rounded(run: Callable[[], Any]) -> Callable[[], Any]:
 
 
 # Peaks ---------------------------------------------------------------------------------------------------------------
-
-
-def peaks(threads: int) -> dict[str, float]:
-    """FLOP/s of the instructions, all threads together; empty where the processor lacks them."""
-    if native.vectors() < 2:
-        return {}
-    path = store.CACHE / "peak.so"
-    path.parent.mkdir(exist_ok=True)
-    source = store.HERE / "peak.c"
-    subprocess.run(["cc", "-O2", "-shared", "-fPIC", str(source), "-o", str(path)], check=True)
-    library = ctypes.CDLL(str(path))
-    library.peak.restype, library.peak.argtypes = ctypes.c_double, [ctypes.c_int, ctypes.c_long]
-    return {kind: threads * max(_peak(library, index) for _ in range(5)) for index, kind in enumerate(KINDS)}
-
-
-def _peak(library: Any, kind: int) -> float:
-    """Of one thread, by its own CPU time: a busy machine does not lower it."""
-    found: list[float] = []
-
-    def run() -> None:
-        start = time.thread_time()
-        work = library.peak(kind, ROUNDS)
-        found.append(work / (time.thread_time() - start))
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    return found[0]
 
 
 def peak_table(args: argparse.Namespace, found: dict[str, float]) -> Table:
@@ -221,6 +191,33 @@ def sub_layers(d: int, n: int, batch: int) -> dict[str, Callable[[], tuple[Tenso
     }
 
 
+def pre_activations_of(d: int, n: int, batch: int) -> dict[str, Callable[[], Any]]:
+    """The LMU's pre-activations, forward and backward: our FFT in float32, and products over chunks in bfloat16."""
+    spec = resolve("lmu", d, n, VOCAB)
+    assert spec.q is not None
+    assert spec.q_reduced is not None
+    assert spec.theta is not None
+    k, theta = 3 * spec.q_reduced, spec.theta
+    memory = LegendreMemory(spec.q, theta)
+    x_bnd = torch.randn(batch, n, d, requires_grad=True)
+    L_kq = (torch.randn(k, spec.q) / spec.q**0.5).requires_grad_()
+    bias_k = torch.zeros(k)
+
+    def by_fft() -> None:
+        filters_kn = memory.filters(n, torch.float32, x_bnd.device, L_kq)
+        convolution = Convolution(filters_kn.detach(), d)
+        y, dx_bnd = convolution.empty(batch), torch.empty_like(x_bnd)
+        convolution.forward(x_bnd.detach(), y)
+        convolution.backward(x_bnd.detach(), y, dx_bnd)
+        torch.autograd.grad(filters_kn, L_kq, convolution.filter_gradient())
+
+    def by_chunks() -> None:
+        y_ro = pre_activations(x_bnd, L_kq, bias_k, theta, dtype=torch.bfloat16).y_ro
+        torch.autograd.grad(y_ro, [x_bnd, L_kq], y_ro.detach())
+
+    return {SINGLE: by_fft, HALF: by_chunks}
+
+
 def sub_layer_table(args: argparse.Namespace) -> Table:
     rows: list[list[Any]] = []
     for d, n in ((32, 256), (48, N)) if args.quick else ((16, 256), (32, 256), *((d, N) for d in WIDTHS.values())):
@@ -236,13 +233,16 @@ def sub_layer_table(args: argparse.Namespace) -> Table:
             timing = harness.interleaved(kinds, args.rounds, warm=1, at_least=0.02, clock=CLOCKS[args.clock])
             row.append(reference(harness.ratio(timing[HALF], timing[SINGLE])))
             print(d, name, row[-1]["value"], flush=True)
-        rows.append(row)
+        kinds = pre_activations_of(d, n, BATCH)
+        timing = harness.interleaved(kinds, args.rounds, warm=1, at_least=0.02, clock=CLOCKS[args.clock])
+        rows.append([*row, reference(harness.ratio(timing[HALF], timing[SINGLE]))])
     notes = [
         "Torch's bfloat16 autocast against its float32, forward and backward. On a CPU linear layers are bfloat16 "
-        "from d = 48 on. Attention is not: our float32 kernel is faster. The LSTM's state is float32.",
+        "from d = 48 on. Attention is not: our float32 kernel is faster. The LSTM's state is float32. The LMU's memory "
+        "stays with the FFT in float32: products over chunks in bfloat16, as GPUs make them, are slower here.",
         f"{conditions(args)}.",
     ]
-    columns = ["shape", "FFN", "projections", "attention", "LSTM"]
+    columns = ["shape", "FFN", "projections", "attention", "LSTM", "LMU's memory: chunks against FFT"]
     return harness.table("Sub-layers: bfloat16 against float32", columns, rows, notes, args.clock)
 
 
@@ -260,7 +260,8 @@ def remaining(peak: dict[str, float]) -> str:
     ratio = peak[KINDS[2]] / peak[KINDS[0]]
     return (
         f"on this processor bfloat16 has {ratio:.1f} times the float32 peak of eight lanes: no product can gain more. "
-        "The LMU's convolution and attention are float32; a form by matrix products in bfloat16 is untried on CPUs."
+        "The LMU's kernels are float32, because its form by products in bfloat16 is slower (last table); so is torch's "
+        "LSTM, which takes half of its step at vocabulary 4,096."
     )
 
 

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from lmu_scaling.models import gpu_attention, lmu_kernels, native
+from lmu_scaling.models import gpu_attention, lmu_kernels
 from lmu_scaling.models.forms import lmu_form, product_dtype
 from lmu_scaling.models.gpu_attention import attend_tokens
 from lmu_scaling.models.legendre import (
@@ -98,12 +98,13 @@ class NativeLMU(torch.autograd.Function):
         x_bnd, filters_kn, bias_k, p_i = (part.contiguous() for part in (x_bnd, filters_kn, bias_k, p_i))
         convolution = lmu_kernels.Convolution(filters_kn, x_bnd.shape[2])
         m_bnd = torch.empty_like(x_bnd)
-        at_once = max(1, len(x_bnd)) if keep else native.threads()
-        y = convolution.empty(at_once)
+        at_once = convolution.sequences()  # their pre-activations stay in cache between the two kernels
+        y = convolution.empty(len(x_bnd) if keep else at_once)
         for i in range(0, len(x_bnd), at_once):
             part = slice(i, i + at_once)
-            convolution.forward(x_bnd[part], y)
-            lmu_kernels.attend(y, bias_k, p_i, scale, m_bnd[part])
+            y_part = y[part] if keep else y
+            convolution.forward(x_bnd[part], y_part)
+            lmu_kernels.attend(y_part, bias_k, p_i, scale, m_bnd[part])
         ctx.save_for_backward(x_bnd, filters_kn, bias_k, p_i, *([y] if keep else []))
         ctx.scale = scale
         return m_bnd
@@ -116,7 +117,7 @@ class NativeLMU(torch.autograd.Function):
         convolution = lmu_kernels.Convolution(filters_kn, x_bnd.shape[2])
         dx_bnd = torch.empty_like(x_bnd)
         dbias_k, dp_i = torch.zeros_like(bias_k), torch.zeros_like(p_i)
-        at_once = native.threads()  # one sequence per thread: its few groups of channels cannot be shared evenly
+        at_once = convolution.sequences()
         spare = convolution.empty(min(at_once, len(x_bnd)))
         for i in range(0, len(x_bnd), at_once):
             part = slice(i, i + at_once)

@@ -17,6 +17,7 @@ A step's output includes that step's input. The input may have any length; seque
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -179,6 +180,14 @@ def computing_dtype(x: Tensor) -> torch.dtype:
     return torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
 
 
+AddProduct = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def add_product(onto_bkd: Tensor, W_kq: Tensor, m_bqd: Tensor) -> Tensor:
+    """onto + W m, for every sequence."""
+    return torch.baddbmm(onto_bkd, W_kq.expand(len(m_bqd), -1, -1), m_bqd)
+
+
 class LegendreMemory(nn.Module):
     """The memory of order q over a window of theta steps. It has no parameters, and nothing of it is saved."""
 
@@ -210,13 +219,15 @@ class LegendreMemory(nn.Module):
     ) -> MemoryState:
         return MemoryState(torch.zeros(batch, self.q, d, dtype=dtype, device=device))
 
-    def step(self, x_bd: Tensor, state: MemoryState) -> tuple[Tensor, MemoryState]:
+    def step(
+        self, x_bd: Tensor, state: MemoryState, add_product: AddProduct = add_product
+    ) -> tuple[Tensor, MemoryState]:
         """m_t = Ā m_{t−1} + B̄ x_t (eq. 1)."""
         old_bqd = state.m_bqd
         A_qq, B_q1 = (self.system.tensor(name, 0, old_bqd.dtype, old_bqd.device) for name in "AB")
         with full_precision(old_bqd):
             arriving_bqd = B_q1 * x_bd.to(old_bqd.dtype)[:, None]
-            m_bqd = torch.baddbmm(arriving_bqd, A_qq.expand(len(old_bqd), -1, -1), old_bqd)
+            m_bqd = add_product(arriving_bqd, A_qq, old_bqd)
         return m_bqd, MemoryState(m_bqd)
 
     def _recurrent(self, x_bdn: Tensor, L_kq: Tensor | None) -> Tensor:

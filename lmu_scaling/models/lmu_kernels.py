@@ -1,4 +1,4 @@
-"""The LMU's C kernels: convolution with all filters, and implicit self-attention, in float32 on a CPU.
+"""The LMU's C kernels in float32 on a CPU: convolution with all filters, implicit self-attention, a step of generation.
 
 Axes: b batch, n time, t tile of time, c step within a tile, d channel, k = 3q' rows of Q, K and V, f frequency.
 """
@@ -12,13 +12,14 @@ from torch import Tensor
 
 from lmu_scaling.models.native import FLOAT, INT, LONG, POINTER, Kernel, address, library, threads
 
-C_SOURCES = ("kernels/convolution.c", "kernels/attention.c")
+C_SOURCES = ("kernels/convolution.c", "kernels/attention.c", "kernels/product.c")
 
 _spectrum = Kernel("lmu_spectrum", [POINTER] * 3 + [LONG] * 2 + [INT])
 _convolve = Kernel("lmu_convolve", [POINTER] * 4 + [LONG] * 3 + [INT] * 3)
 _correlate = Kernel("lmu_correlate", [POINTER] * 6 + [LONG] * 3 + [INT] * 3)
 _filter_gradient = Kernel("lmu_filter_gradient", [POINTER, INT, POINTER, POINTER, LONG, LONG, INT])
 _attend = Kernel("lmu_attend", [POINTER] * 3 + [FLOAT, POINTER] + [LONG] * 2 + [INT] * 3)
+_add_product = Kernel("lmu_add_product", [POINTER] * 3 + [LONG] * 4 + [INT])
 _attend_back = Kernel("lmu_attend_back", [POINTER] * 3 + [FLOAT] + [POINTER] * 3 + [LONG] * 2 + [INT] * 3)
 
 
@@ -44,6 +45,14 @@ class Convolution:
         self.spectra_kf2 = filters_kn.new_empty(self.k, self.size, 2)
         _spectrum(filters_kn, self.spectra_kf2, self.table, self.n, self.size, self.k)
         self.sums: Tensor | None = None
+
+    def sequences(self) -> int:
+        """How many sequences to transform at a time, so that all threads have as much to do.
+
+        A thread takes two vectors of channels at once: those of two sequences where one has an odd number of them.
+        """
+        vectors = -(-self.d // library().lmu_lanes())
+        return threads() * (1 + vectors % 2)
 
     def empty(self, batch: int) -> Tensor:
         """Memory for y [b, t, d, k, c]."""
@@ -79,3 +88,10 @@ def attend_back(
     _attend_back(y_btdkc, bias_k, p_i, scale, dm_bnd, dy_btdkc, sums, *dm_bnd.shape, len(p_i), len(sums))
     total = sums.sum(0)
     return total[: len(bias_k)], total[len(bias_k) :]
+
+
+def add_product(onto_bkd: Tensor, W_kq: Tensor, m_bqd: Tensor) -> Tensor:
+    """onto + W m, for every sequence; without gradients."""
+    out_bkd = torch.empty(len(m_bqd), len(W_kq), m_bqd.shape[2]).copy_(onto_bkd)
+    _add_product(W_kq, m_bqd, out_bkd, len(m_bqd), *W_kq.shape, m_bqd.shape[2], threads())
+    return out_bkd

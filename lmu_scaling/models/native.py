@@ -27,6 +27,7 @@ from lmu_scaling.errors import ModelError
 C_SOURCES = ("kernels/share.c", "kernels/vector.h")  # of all kernels; their callers name the others (fingerprint.py)
 FOLDER = Path(__file__).with_name("kernels")
 FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-shared", "-pthread")
+WITHOUT_AVX512 = ("-mno-avx512f",) if platform.machine() in ("x86_64", "AMD64") else ()
 MOST_THREADS = 64  # as in vector.h
 POINTER, LONG, INT, FLOAT = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_float
 
@@ -46,19 +47,19 @@ def _processor() -> str:
     return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))
 
 
-def compile_library(compiler: str, folder: Path) -> Path | None:
+def compile_library(compiler: str, folder: Path, avx512: bool = True) -> Path | None:
     """The shared library, built unless it exists already; None if the compiler fails or the folder is not writable."""
-    sources = sorted(FOLDER.glob("*.c"))
+    sources, flags = sorted(FOLDER.glob("*.c")), FLAGS if avx512 else FLAGS + WITHOUT_AVX512
     try:
         version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
         texts = [path.read_text("utf-8") for path in sorted(FOLDER.iterdir()) if path.suffix in (".c", ".h")]
-        identity = "\0".join((*texts, *FLAGS, version, platform.machine(), _processor()))
+        identity = "\0".join((*texts, *flags, version, platform.machine(), _processor()))
         target = folder / f"kernels-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.so"
         if not target.exists():
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=folder) as scratch:
                 built = Path(scratch) / "kernels.so"
-                command = [compiler, *FLAGS, *map(str, sources), "-o", str(built), "-lm"]
+                command = [compiler, *flags, *map(str, sources), "-o", str(built), "-lm"]
                 subprocess.run(command, capture_output=True, check=True)
                 os.replace(built, target)
         return target
@@ -67,19 +68,16 @@ def compile_library(compiler: str, folder: Path) -> Path | None:
 
 
 @functools.cache
-def kernels() -> ctypes.CDLL | None:
-    """The compiled functions, or None. `CC` chooses the compiler; `LMU_SCALING_NATIVE=0` switches them off.
-
-    `LMU_SCALING_NATIVE=portable` keeps them, but without AVX-512 (`vectors`).
-    """
+def load_library(avx512: bool = True) -> ctypes.CDLL | None:
+    """The compiled functions, from the cache if it can be written; None without a compiler. `CC` chooses it."""
     compiler = shutil.which(os.environ.get("CC") or "cc") or shutil.which("gcc") or shutil.which("clang")
-    if os.environ.get("LMU_SCALING_NATIVE") == "0" or compiler is None:
+    if compiler is None:
         return None
-    path = compile_library(compiler, cache_folder())
+    path = compile_library(compiler, cache_folder(), avx512)
     if path is not None:
         return _load(path)
-    with tempfile.TemporaryDirectory() as scratch:  # the cache cannot be written: build for this process only
-        path = compile_library(compiler, Path(scratch))
+    with tempfile.TemporaryDirectory() as scratch:  # build for this process only
+        path = compile_library(compiler, Path(scratch), avx512)
         return None if path is None else _load(path)
 
 
@@ -91,8 +89,18 @@ def _load(path: Path) -> ctypes.CDLL | None:
 
 
 @functools.cache
+def kernels() -> ctypes.CDLL | None:
+    """The compiled functions that are used, or None.
+
+    `LMU_SCALING_NATIVE=0` switches them off, `LMU_SCALING_NATIVE=portable` takes those without AVX-512.
+    """
+    switch = os.environ.get("LMU_SCALING_NATIVE")
+    return None if switch == "0" else load_library(avx512=switch != "portable")
+
+
+@functools.cache
 def vectors() -> int:
-    """Of this processor, for the loss: 0 neither of these (or no kernels), 1 AVX-512, 2 also AVX512-BF16."""
+    """Of this processor: 0 neither of these (or no kernels), 1 AVX-512, 2 also AVX512-BF16 (used by the loss)."""
     if kernels() is None or os.environ.get("LMU_SCALING_NATIVE") == "portable":
         return 0
     return int(library().lmu_head_level())

@@ -79,7 +79,7 @@ def check_options(length: int, temperature: float, seed: int, threads: int) -> N
     given = {"length": length, "temperature": temperature, "seed": seed, "threads": threads}
     for name, (valid, words) in allowed.items():
         if not valid:  # also NaN
-            raise ConfigError(f"this {name} is not possible: {given[name]}", f"--{name}", f"give {words}")
+            raise ConfigError(f"{name} cannot be {given[name]}", f"--{name}", f"give {words}")
 
 
 @torch.no_grad()

@@ -79,8 +79,9 @@ def test_the_heads_sums_and_gradients_equal_float64_for_any_shape(data) -> None:
     width, dtype = 8 * data.draw(st.integers(1, 26), "width / 8"), data.draw(st.sampled_from(list(BOUND)))
     g = torch.Generator().manual_seed(0)
     h, weight = (torch.randn(rows, width, generator=g).to(dtype) for rows in (total, classes))
+    bound = BOUND[dtype] + 3e-7 * float((h.abs().double() @ weight.abs().double().T).max())  # logits are float32
     for found, wanted in zip(triton_head.head(h, weight), gpu_head.chunked(h.double(), weight.double()), strict=True):
-        assert verification.Comparison("", found, wanted).error <= BOUND[dtype]
+        assert verification.Comparison("", found, wanted).error <= bound
 
 
 @pytest.mark.parametrize("d", [d for d, _ in PAPER])

@@ -22,7 +22,7 @@ from lmu_scaling.paths import PACKAGE
 LEVELS = (
     ("errors", "paths"),
     ("devices", "fields", "fingerprint", "jobs", "redaction", "runtime"),
-    ("manifests",),
+    ("lock", "manifests"),
     ("healing", "records", "reuse"),
     ("cli",),
     ("corpus", "models"),

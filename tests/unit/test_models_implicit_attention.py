@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from lmu_scaling.errors import ModelError
-from lmu_scaling.models import implicit_attention, native, resolve
-from lmu_scaling.models.legendre import LegendreMemory
+from lmu_scaling.models import implicit_attention, lmu_kernels, native, resolve
+from lmu_scaling.models.legendre import LegendreMemory, add_product
 from lmu_scaling.models.network import build
 from tests.needs import needs
+from tests.processors import processor
 
 needs_compiler = needs(native.kernels(), "no C compiler on this machine")
 
@@ -76,12 +77,13 @@ def test_torch_forms_equal_the_equations_in_float64(form, data):
 @given(data=st.data())
 @settings(deadline=None, max_examples=40)
 def test_compiled_kernels_equal_the_equations_for_any_size(data):
-    q, r = data.draw(st.integers(2, 12), "q"), data.draw(st.integers(1, 7), "r")
-    b, n, d = data.draw(st.integers(1, 3), "b"), data.draw(st.integers(1, 90), "n"), data.draw(st.integers(1, 40), "d")
+    q, r = data.draw(st.integers(2, 12), "q"), data.draw(st.integers(1, 11), "r")
+    b, n, d = data.draw(st.integers(1, 3), "b"), data.draw(st.integers(1, 90), "n"), data.draw(st.integers(1, 50), "d")
     keep, scale = data.draw(st.booleans(), "keep"), data.draw(st.sampled_from([1.0, 0.25]))
     memory = LegendreMemory(q, 3 * q)
     exact = results(literal, case(b, n, d, q, r), scale, memory)
-    single = results(through("native", keep), case(b, n, d, q, r, dtype=torch.float32), scale, memory)
+    with processor(avx512=data.draw(st.booleans(), "avx512")):
+        single = results(through("native", keep), case(b, n, d, q, r, dtype=torch.float32), scale, memory)
     # Sums of thousands of terms that cancel lose digits in any float32: as many as torch's own form may lose
     usual = results(through("tokens"), case(b, n, d, q, r, dtype=torch.float32), scale, memory)
     slack = [8 * (a.double() - e).abs().max() for a, e in zip(usual, exact, strict=True)]
@@ -89,14 +91,15 @@ def test_compiled_kernels_equal_the_equations_for_any_size(data):
 
 
 @needs_compiler
-@pytest.mark.parametrize("threads", [1, 3])
-def test_compiled_kernels_hold_at_the_papers_largest_size(threads):
+@pytest.mark.parametrize(("threads", "avx512"), [(1, True), (3, True), (2, False)])
+def test_compiled_kernels_hold_at_the_papers_largest_size(threads, avx512):
     """d = 204, q = 250, q' = 25, n = 1024: within 5e-5 of float64."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     memory = LegendreMemory(250, 1000)
     exact = results(through("torch"), case(1, 1024, 204, 250, 25), 1 / 204**0.5, memory)
-    single = results(through("native"), case(1, 1024, 204, 250, 25, dtype=torch.float32), 1 / 204**0.5, memory)
+    with processor(avx512):
+        single = results(through("native"), case(1, 1024, 204, 250, 25, dtype=torch.float32), 1 / 204**0.5, memory)
     torch.set_num_threads(before)
     assert_near(single, exact, 5e-5)
 
@@ -114,6 +117,32 @@ def test_recomputing_gives_the_same_bits_as_keeping(form):
     memory, leaves = LegendreMemory(10, 40), case(3, 50, 20, 10, 3, dtype=torch.float32)
     kept, anew = (results(through(form, keep), leaves, 1.0, memory) for keep in (True, False))
     assert all(torch.equal(a, b) for a, b in zip(kept, anew, strict=True))
+
+
+@needs_compiler
+@settings(deadline=None, max_examples=40)
+@given(
+    b=st.integers(1, 3), k=st.integers(1, 40), q=st.integers(1, 40), d=st.integers(1, 110), threads=st.integers(1, 3)
+)
+def test_the_product_of_a_step_equals_torchs_for_any_shape(b, k, q, d, threads):
+    g = torch.Generator().manual_seed(k)
+    onto, W, m = (torch.randn(shape, generator=g) for shape in ((b, k, d), (k, q), (b, q, d)))
+    before, exact = torch.get_num_threads(), add_product(onto.double(), W.double(), m.double())
+    torch.set_num_threads(threads)
+    found = [lmu_kernels.add_product(part, W, m) for part in (onto, onto[:, :, :1])]
+    torch.set_num_threads(before)
+    torch.testing.assert_close(found[0].double(), exact, rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(found[1].double(), exact - onto.double() + onto[:, :, :1].double(), rtol=1e-5, atol=1e-4)
+
+
+@needs_compiler
+def test_a_sequence_hardly_depends_on_those_beside_it():
+    """Two sequences share a transform where their channels fill an odd number of vectors."""
+    memory, leaves = LegendreMemory(10, 40), case(5, 50, 20, 10, 3, dtype=torch.float32)
+    together = through("native")(*leaves, 1.0, memory)
+    for i in range(5):
+        alone = through("native")(leaves[0][i : i + 1], *leaves[1:], 1.0, memory)
+        torch.testing.assert_close(together[i : i + 1], alone, rtol=1e-5, atol=1e-5)
 
 
 @needs_compiler
@@ -154,6 +183,12 @@ def test_model_with_and_without_compiled_kernels_agrees():
     ids = torch.randint(0, 50, (2, 64))
     fast, slow = build(spec, seed=1, compile="on"), build(spec, seed=1, compile="off")
     torch.testing.assert_close(fast(ids), slow(ids), atol=2e-6, rtol=1e-4)
+
+
+@needs_compiler
+def test_a_library_for_processors_without_avx512_has_eight_lanes():
+    assert native.load_library(avx512=False).lmu_lanes() == 8
+    assert native.load_library().lmu_lanes() == (16 if native.vectors() else 8)
 
 
 @needs_compiler

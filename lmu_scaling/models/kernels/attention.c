@@ -28,36 +28,39 @@ typedef struct {
   int d, r;
 } Job;
 
-/* S[i][j] = sum_d Q[d][i] K[d][j], in blocks that fit the registers. */
+/* r is cut into blocks of at most MOST, whose sizes differ by one at most: sums of a block are kept in registers. */
+#define MOST (W == 16 ? 5 : 3)
+
+static inline int block_start(int r, int most, int block) {
+  const int count = (r + most - 1) / most;
+  return r * block / count;
+}
+
+/* S[i][j] = sum_c Q[c][i] K[c][j] for a block of S. */
+static inline __attribute__((always_inline)) void score_block(const vec *Q, const vec *K, vec *S, int d, int r, const int rows,
+                                                              const int columns) {
+  vec a[MOST][MOST];
+  UNROLL for (int u = 0; u < rows; u++) UNROLL for (int v = 0; v < columns; v++) a[u][v] = all(0);
+  for (int c = 0; c < d; c++, Q += r, K += r)
+    UNROLL for (int u = 0; u < rows; u++) UNROLL for (int v = 0; v < columns; v++) a[u][v] += Q[u] * K[v];
+  UNROLL for (int u = 0; u < rows; u++) UNROLL for (int v = 0; v < columns; v++) S[u * r + v] = a[u][v];
+}
+
 static void scores(const vec *Q, const vec *K, vec *S, int d, int r) {
-  int i = 0;
-  for (; i + 3 <= r; i += 3) {
-    int j = 0;
-    for (; j + 3 <= r; j += 3) {
-      vec a[3][3];
-      memset(a, 0, sizeof a);
-      for (int c = 0; c < d; c++) {
-        const vec *q = Q + (ptrdiff_t)c * r + i, *k = K + (ptrdiff_t)c * r + j;
-        for (int u = 0; u < 3; u++)
-          for (int v = 0; v < 3; v++) a[u][v] += q[u] * k[v];
-      }
-      for (int u = 0; u < 3; u++)
-        for (int v = 0; v < 3; v++) S[(i + u) * r + j + v] = a[u][v];
-    }
-    for (; j < r; j++) {
-      vec a[3];
-      memset(a, 0, sizeof a);
-      for (int c = 0; c < d; c++)
-        for (int u = 0; u < 3; u++) a[u] += Q[(ptrdiff_t)c * r + i + u] * K[(ptrdiff_t)c * r + j];
-      for (int u = 0; u < 3; u++) S[(i + u) * r + j] = a[u];
+  const int count = (r + MOST - 1) / MOST;
+  for (int block = 0; block < count * count; block++) {
+    const int i = block_start(r, MOST, block / count), rows = block_start(r, MOST, block / count + 1) - i;
+    const int j = block_start(r, MOST, block % count), columns = block_start(r, MOST, block % count + 1) - j;
+    switch (rows * 8 + columns) {
+#define CASE(rows, columns) \
+  case rows * 8 + columns: score_block(Q + i, K + j, S + i * r + j, d, r, rows, columns); break;
+      CASE(1, 1) CASE(1, 2) CASE(2, 1) CASE(2, 2) CASE(2, 3) CASE(3, 2) CASE(3, 3)
+#if W == 16
+      CASE(3, 4) CASE(4, 3) CASE(4, 4) CASE(4, 5) CASE(5, 4) CASE(5, 5)
+#endif
+#undef CASE
     }
   }
-  for (; i < r; i++)
-    for (int j = 0; j < r; j++) {
-      vec a = {0};
-      for (int c = 0; c < d; c++) a += Q[(ptrdiff_t)c * r + i] * K[(ptrdiff_t)c * r + j];
-      S[i * r + j] = a;
-    }
 }
 
 /* Rows of S become probabilities; w[j] = sum_i p[i] A[i][j]. */
@@ -81,7 +84,7 @@ static void softmax(vec *S, vec *w, const float *p, float scale, int r) {
   }
 }
 
-/* Eight steps of all channels between [n][d] and vectors over time; steps behind the sequence's end are zero. */
+/* W steps of all channels between [n][d] and vectors over time; steps behind the sequence's end are zero. */
 static void store_tokens(float *m, vec *channels, int d, long left) {
   for (int first = 0; first < d; first += W) {
     vec v[W];
@@ -99,7 +102,7 @@ static void load_tokens(const float *m, vec *channels, int d, long left) {
   }
 }
 
-/* Eight tokens. y points at their first channel. */
+/* W tokens. y points at their first channel. */
 static void forward(const Job *job, const float *y, float *m, long left, vec *scratch) {
   const int d = job->d, r = job->r;
   vec *Q = scratch, *K = Q + (ptrdiff_t)d * r, *S = K + (ptrdiff_t)d * r, *w = S + r * r, *out = w + r;
@@ -118,31 +121,43 @@ static void forward(const Job *job, const float *y, float *m, long left, vec *sc
   store_tokens(m, out, d, left);
 }
 
-/* out[c][i] = slope[c][i] sum_j T[i][j] G[c][j], T read with strides (for dQ: dS; for dK: its transpose). */
+/* out[c][i] = slope[c][i] sum_j T[i][j] G[c][j] for a block; T is read with two strides. */
+static inline __attribute__((always_inline)) void mix_block(const vec *T, int si, int sj, const vec *G, const vec *slope,
+                                                            float *out, vec *sums, int r, const int channels, const int rows) {
+  vec a[4][5];
+  UNROLL for (int u = 0; u < channels; u++) UNROLL for (int v = 0; v < rows; v++) a[u][v] = all(0);
+  for (int j = 0; j < r; j++)
+    UNROLL for (int v = 0; v < rows; v++) UNROLL for (int u = 0; u < channels; u++) a[u][v] += T[v * si + j * sj] * G[u * r + j];
+  UNROLL for (int v = 0; v < rows; v++) {
+    UNROLL for (int u = 0; u < channels; u++) {
+      a[u][v] *= slope[u * r + v];
+      store(out + (u * 3 * r + v) * TILE, a[u][v]);
+    }
+    sums[v] += channels == 4 ? (a[0][v] + a[1][v]) + (a[2][v] + a[3][v]) : a[0][v];
+  }
+}
+
+/* The same for all channels and rows (for dQ: T = dS; for dK: its transpose). */
 static void mix(const vec *T, int si, int sj, const vec *G, const vec *slope, float *out, vec *sums, int d, int r) {
-  int c = 0;
-  for (; c + 4 <= d; c += 4)
-    for (int i = 0; i < r; i++) {
-      vec a[4];
-      memset(a, 0, sizeof a);
-      for (int j = 0; j < r; j++) {
-        vec t = T[i * si + j * sj];
-        for (int u = 0; u < 4; u++) a[u] += t * G[(c + u) * r + j];
+  const int most = W == 16 ? 5 : 2, count = (r + most - 1) / most;
+  for (int c = 0; c < d;) {
+    const int channels = c + 4 <= d ? 4 : 1;
+    for (int block = 0; block < count; block++) {
+      const int i = block_start(r, most, block), rows = block_start(r, most, block + 1) - i;
+      switch (rows * 8 + channels) {
+#define CASE(rows, channels)                                                                                          \
+  case rows * 8 + channels:                                                                                           \
+    mix_block(T + i * si, si, sj, G + c * r, slope + c * r + i, out + (c * 3 * r + i) * TILE, sums + i, r, channels, rows); \
+    break;
+        CASE(1, 1) CASE(2, 1) CASE(1, 4) CASE(2, 4)
+#if W == 16
+        CASE(3, 1) CASE(4, 1) CASE(5, 1) CASE(3, 4) CASE(4, 4) CASE(5, 4)
+#endif
+#undef CASE
       }
-      for (int u = 0; u < 4; u++) {
-        a[u] *= slope[(c + u) * r + i];
-        store(out + ((c + u) * 3 * r + i) * TILE, a[u]);
-      }
-      sums[i] += (a[0] + a[1]) + (a[2] + a[3]);
     }
-  for (; c < d; c++)
-    for (int i = 0; i < r; i++) {
-      vec a = {0};
-      for (int j = 0; j < r; j++) a += T[i * si + j * sj] * G[c * r + j];
-      a *= slope[c * r + i];
-      sums[i] += a;
-      store(out + (c * 3 * r + i) * TILE, a);
-    }
+    c += channels;
+  }
 }
 
 static void backward(const Job *job, const float *y, const float *dm, float *dy, long left, vec *sums, vec *scratch) {

@@ -1,7 +1,7 @@
 /* Causal softmax attention over a whole sequence, forward and backward, for narrow heads.
 
    O = softmax(Q K' / sqrt(e)) V, where a token sees itself and the tokens before it. Torch's kernel is made for heads of
-   64 or more; those of small models have 8 to 51 channels. Eight queries at a time meet all their keys: their rows of
+   64 or more; those of small models have 8 to 51 channels. W queries at a time meet all their keys: their rows of
    scores stay in cache, no n x n matrix is held. The backward pass computes the scores again.
 
    Rotary positions (cosine and sine of each position and pair of channels) are applied to queries and keys as they are
@@ -13,7 +13,8 @@
 
 #include "vector.h"
 
-#define R 8 /* queries in a block: as many as lanes, so that only its last block of keys is masked */
+#define R W          /* queries in a block: as many as lanes, so that only its last block of keys is masked */
+#define ROWS (W / 2) /* of a block of a product: its sums fill three quarters of the registers */
 
 typedef struct {
   const float *at;
@@ -29,7 +30,7 @@ typedef struct {
   int heads, e;
 } Job;
 
-/* One head of one sequence, with rows padded to eight tokens and eight channels, and transposed where tokens are the lanes. */
+/* One head of one sequence, with rows padded to W tokens and W channels, and transposed where tokens are the lanes. */
 typedef struct {
   long n, stride; /* of rows of tokens: not a power of two, whose rows would compete for the same places in the cache */
   int e;
@@ -38,35 +39,35 @@ typedef struct {
   float *s, *ds, *row, *mean; /* [R][stride], [R][stride], [R][e], [n] */
 } Head;
 
-/* out[i][j] (+)= sum_k a[i, k] b[k][j] for 4 rows and 8 `vectors` columns; a is read with two strides. */
+/* out[i][j] (+)= sum_k a[i, k] b[k][j] for ROWS rows and W `vectors` columns; a is read with two strides. */
 static inline __attribute__((always_inline)) void block(const float *a, ptrdiff_t row, ptrdiff_t step, const float *b,
                                                         ptrdiff_t width, long depth, float *out, ptrdiff_t stride, int add,
                                                         const int vectors) {
-  vec sum[4][3];
-  for (int i = 0; i < 4; i++)
-    for (int j = 0; j < vectors; j++) sum[i][j] = add ? load(out + i * stride + W * j) : all(0);
+  vec sum[ROWS][3];
+  UNROLL for (int i = 0; i < ROWS; i++)
+    UNROLL for (int j = 0; j < vectors; j++) sum[i][j] = add ? load(out + i * stride + W * j) : all(0);
   for (long k = 0; k < depth; k++, a += step, b += width) {
     vec v[3];
-    for (int j = 0; j < vectors; j++) v[j] = load(b + W * j);
-    for (int i = 0; i < 4; i++)
-      for (int j = 0; j < vectors; j++) sum[i][j] += a[i * row] * v[j];
+    UNROLL for (int j = 0; j < vectors; j++) v[j] = load(b + W * j);
+    UNROLL for (int i = 0; i < ROWS; i++)
+      UNROLL for (int j = 0; j < vectors; j++) sum[i][j] += a[i * row] * v[j];
   }
-  for (int i = 0; i < 4; i++)
-    for (int j = 0; j < vectors; j++) store(out + i * stride + W * j, sum[i][j]);
+  UNROLL for (int i = 0; i < ROWS; i++)
+    UNROLL for (int j = 0; j < vectors; j++) store(out + i * stride + W * j, sum[i][j]);
 }
 
-/* The same for `rows`, a multiple of 4, and `columns`, a multiple of 8. */
+/* The same for `rows`, a multiple of ROWS, and `columns`, a multiple of W. */
 static void product(const float *a, ptrdiff_t row, ptrdiff_t step, const float *b, ptrdiff_t width, long depth, float *out,
                     ptrdiff_t stride, int add, long rows, long columns) {
   long j = 0;
   for (; j + 3 * W <= columns; j += 3 * W)
-    for (long i = 0; i < rows; i += 4)
+    for (long i = 0; i < rows; i += ROWS)
       block(a + i * row, row, step, b + j, width, depth, out + i * stride + j, stride, add, 3);
   for (; j + 2 * W <= columns; j += 2 * W)
-    for (long i = 0; i < rows; i += 4)
+    for (long i = 0; i < rows; i += ROWS)
       block(a + i * row, row, step, b + j, width, depth, out + i * stride + j, stride, add, 2);
   for (; j < columns; j += W)
-    for (long i = 0; i < rows; i += 4)
+    for (long i = 0; i < rows; i += ROWS)
       block(a + i * row, row, step, b + j, width, depth, out + i * stride + j, stride, add, 1);
 }
 
@@ -90,7 +91,7 @@ static void read_rows(const Job *job, Input from, long batch, int head, float *r
   }
 }
 
-/* to[j][i] = from[i][j]; rows and columns are multiples of eight. */
+/* to[j][i] = from[i][j]; rows and columns are multiples of W. */
 static void transpose_all(const float *from, ptrdiff_t from_stride, long rows, long columns, float *to, ptrdiff_t to_stride) {
   for (long i = 0; i < rows; i += W)
     for (long j = 0; j < columns; j += W) {
@@ -102,7 +103,13 @@ static void transpose_all(const float *from, ptrdiff_t from_stride, long rows, l
 }
 
 /* Lanes of keys that the query i of a block sees in the block's own keys. */
-static inline ivec seen(int i) { return (ivec){0, 1, 2, 3, 4, 5, 6, 7} <= i; }
+static inline ivec seen(int i) {
+#if W == 16
+  return (ivec){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} <= i;
+#else
+  return (ivec){0, 1, 2, 3, 4, 5, 6, 7} <= i;
+#endif
+}
 
 static void forward(const Job *job, Head *h, long batch, int head) {
   const long n = h->n, stride = h->stride;
@@ -150,7 +157,7 @@ static void write_gradient(const Job *job, const float *row, float scale, float 
 
 static void backward(const Job *job, Head *h, long batch, int head, float scale) {
   const long n = h->n, stride = h->stride;
-  const int width = h->e, channels = (job->e + 3) / 4 * 4;
+  const int width = h->e, channels = (job->e + ROWS - 1) / ROWS * ROWS;
   const float *lse = job->lse + (batch * job->heads + head) * job->n;
   memset(h->dkt, 0, sizeof(float) * stride * width);
   memset(h->dvt, 0, sizeof(float) * stride * width);

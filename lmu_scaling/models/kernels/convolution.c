@@ -1,16 +1,15 @@
 /* Causal convolution of every channel with every filter by FFT (paper, eq. 7; appendix A.1), and its gradient.
 
-   Sixteen channels go through one complex transform: eight lanes, two channels each as real and imaginary part. That
-   is exact because the filters are real. Spectra stay in the order in which decimation in frequency leaves them; the
-   inverse transform undoes it, so nothing is ever reordered. `size` is a power of two, at least 2n and at least 2 TILE,
-   so the upper half of every input is zero, and only the lower half of every output is wanted.
+   Two vectors of channels go through one complex transform, as real and imaginary parts. That is exact because the
+   filters are real. A sequence whose channels fill an odd number of vectors shares a transform with the next one.
+   Spectra stay in the order in which decimation in frequency leaves them; the inverse transform undoes it, so nothing is
+   ever reordered. `size` is a power of two, at least 2n and at least 2 TILE, so the upper half of every input is zero,
+   and only the lower half of every output is wanted.
 
    Layout: x, dx [batch][n][d]; y, dy [batch][tile][d][k][TILE]; spectra [k][size][re, im], divided by size. */
 
 #include "vector.h"
 #include <math.h>
-
-#define CHANNELS (2 * W)
 
 typedef struct { vec re, im; } cvec;
 
@@ -94,8 +93,8 @@ static void transform(cvec *x, long stage, const float *w) {
     for (int part = 0; part < 4; part++) transform(x + part * m, m, w + twiddles_of(stage));
 }
 
-/* The same when the upper half of x is zero (and not even read). */
-static void transform_padded(cvec *x, long stage, const float *w) {
+/* The first stage when the upper half of x is zero (and not even read). */
+static void spread_lower(cvec *x, long stage, const float *w) {
   const long m = stage / 4;
   for (long j = 0; j < m; j++) {
     cvec a = x[j], b = x[j + m], ib = turn(b);
@@ -104,6 +103,11 @@ static void transform_padded(cvec *x, long stage, const float *w) {
     x[j + 2 * m] = times(sub(a, b), w + 6 * j + 2);
     x[j + 3 * m] = times(add(a, ib), w + 6 * j + 4);
   }
+}
+
+static void transform_padded(cvec *x, long stage, const float *w) {
+  const long m = stage / 4;
+  spread_lower(x, stage, w);
   for (int part = 0; part < 4; part++) transform(x + part * m, m, w + twiddles_of(stage));
 }
 
@@ -123,10 +127,9 @@ static void inverse(cvec *x, long stage, const float *w) {
   }
 }
 
-/* The same, when only the lower half is wanted. */
-static void inverse_lower(cvec *x, long stage, const float *w) {
+/* The last stage when only the lower half is wanted. */
+static void gather_lower(cvec *x, long stage, const float *w) {
   const long m = stage / 4;
-  for (int part = 0; part < 4; part++) inverse(x + part * m, m, w + twiddles_of(stage));
   for (long j = 0; j < m; j++) {
     cvec out[4];
     gather(x[j], x[j + m], x[j + 2 * m], x[j + 3 * m], w + 6 * j, out);
@@ -135,7 +138,13 @@ static void inverse_lower(cvec *x, long stage, const float *w) {
   }
 }
 
-/* Eight filters per transform; these few are moved one number at a time. */
+static void inverse_lower(cvec *x, long stage, const float *w) {
+  const long m = stage / 4;
+  for (int part = 0; part < 4; part++) inverse(x + part * m, m, w + twiddles_of(stage));
+  gather_lower(x, stage, w);
+}
+
+/* W filters per transform; these few are moved one number at a time. */
 int lmu_spectrum(const float *filters, float *spectra, const float *w, long n, long size, int k) {
   cvec *x = aligned_alloc(64, (size_t)size * sizeof(cvec));
   if (!x) return 1;
@@ -182,52 +191,70 @@ int lmu_filter_gradient(const float *sums, int threads, float *filters, const fl
 typedef struct {
   const float *x, *spectra, *w, *dy;
   float *y, *dx, *sums;
-  long n, size, tiles;
-  int d, k, groups;
+  long batch, n, size, tiles;
+  int d, k;
 } Job;
 
-/* Channels first … first + 15 of one sequence, transformed. */
-static void load_channels(cvec *z, const Job *job, const float *x, int first) {
-  const int left = job->d - first;
+/* One vector of channels of one sequence, as offsets into x and y; `left` is the number of its channels, or more. */
+typedef struct {
+  ptrdiff_t x, y;
+  int left;
+} Vector;
+
+static inline long vectors_of(const Job *job) { return job->batch * ((job->d + W - 1) / W); }
+
+/* The vector `index` of all; behind the last one it is empty. */
+static Vector vector_at(const Job *job, long index) {
+  const long per_sequence = (job->d + W - 1) / W, b = index / per_sequence, first = index % per_sequence * W;
+  if (b >= job->batch) return (Vector){0, 0, 0};
+  return (Vector){b * job->n * job->d + first, (b * job->tiles * job->d + first) * job->k * TILE, (int)(job->d - first)};
+}
+
+/* Two vectors of channels, transformed. */
+static void load_channels(cvec *z, const Job *job, Vector re, Vector im) {
   for (long t = 0; t < job->n; t++)
-    z[t] = (cvec){load_some(x + t * job->d + first, left), load_some(x + t * job->d + first + W, left - W)};
+    z[t] = (cvec){load_some(job->x + re.x + t * job->d, re.left), load_some(job->x + im.x + t * job->d, im.left)};
   memset(z + job->n, 0, (size_t)(job->size / 2 - job->n) * sizeof(cvec));
   transform_padded(z, job->size, job->w);
 }
 
-/* Eight steps of eight channels of y: row c is channel c. The pointer is to the first of these channels. */
-static inline void store_steps(float *y, vec v[W], int k, int left) {
+/* W steps of filter i from step t on; behind the last tile there are none. */
+static inline void store_steps(const Job *job, Vector at, int i, long t, vec v[W]) {
+  float *y = job->y + at.y + t / TILE * job->d * job->k * TILE + i * TILE + t % TILE;
   transpose(v);
-  for (int c = 0; c < W && c < left; c++) store(y + (ptrdiff_t)c * k * TILE, v[c]);
+  for (int c = 0; c < W && c < at.left; c++) store(y + (ptrdiff_t)c * job->k * TILE, v[c]);
 }
-static inline void load_steps(const float *y, vec v[W], int k, int left) {
-  for (int c = 0; c < W; c++) v[c] = c < left ? load(y + (ptrdiff_t)c * k * TILE) : all(0);
+static inline void load_steps(const Job *job, Vector at, int i, long t, vec v[W]) {
+  const float *dy = job->dy + at.y + t / TILE * job->d * job->k * TILE + i * TILE + t % TILE;
+  const int left = t < job->tiles * TILE ? at.left : 0;
+  for (int c = 0; c < W; c++) v[c] = c < left ? load(dy + (ptrdiff_t)c * job->k * TILE) : all(0);
   transpose(v);
 }
 
+/* A quarter of the spectrum at a time, which stays in the first-level cache. */
 static int convolve(const void *argument, int thread, long first_item, long last_item) {
   const Job *job = argument;
-  const long size = job->size, per_tile = (long)job->d * job->k * TILE;
+  const long size = job->size, m = size / 4;
   cvec *z = aligned_alloc(64, 2 * (size_t)size * sizeof(cvec)), *product = z + size;
   (void)thread;
   if (!z) return 1;
   for (long item = first_item; item < last_item; item++) {
-    const long b = item / job->groups;
-    const int first = (int)(item % job->groups) * CHANNELS, left = job->d - first;
-    load_channels(z, job, job->x + b * job->n * job->d, first);
+    const Vector re = vector_at(job, 2 * item), im = vector_at(job, 2 * item + 1);
+    load_channels(z, job, re, im);
     for (int i = 0; i < job->k; i++) {
       const float *h = job->spectra + 2 * (ptrdiff_t)i * size;
-      for (long f = 0; f < size; f++) product[f] = times(z[f], h + 2 * f);
-      inverse_lower(product, size, job->w);
-      float *y = job->y + b * job->tiles * per_tile + ((ptrdiff_t)first * job->k + i) * TILE;
+      for (long first = 0; first < size; first += m) {
+        for (long f = first; f < first + m; f++) product[f] = times(z[f], h + 2 * f);
+        inverse(product + first, m, job->w + twiddles_of(size));
+      }
+      gather_lower(product, size, job->w);
       for (long t = 0; t < job->tiles * TILE; t += W) {
-        float *at = y + t / TILE * per_tile + t % TILE;
         vec v[W];
         for (int s = 0; s < W; s++) v[s] = product[t + s].re;
-        store_steps(at, v, job->k, left);
-        if (left <= W) continue;
+        store_steps(job, re, i, t, v);
+        if (!im.left) continue;
         for (int s = 0; s < W; s++) v[s] = product[t + s].im;
-        store_steps(at + (ptrdiff_t)W * job->k * TILE, v, job->k, left - W);
+        store_steps(job, im, i, t, v);
       }
     }
   }
@@ -237,9 +264,9 @@ static int convolve(const void *argument, int thread, long first_item, long last
 
 /* back += conj(h) g, and the sums over lanes of conj(z) g are added to `sum`. */
 static void accumulate(cvec *back, const cvec *z, const cvec *g, const float *h, float *sum, long size) {
-  for (long f = 0; f < size; f += 4) {
+  for (long f = 0; f < size; f += W / 2) {
     vec v[W];
-    for (int s = 0; s < 4; s++) {
+    for (int s = 0; s < W / 2; s++) {
       const cvec a = z[f + s], b = g[f + s];
       back[f + s] = add(back[f + s], times_conj(b, h + 2 * (f + s)));
       v[2 * s] = a.re * b.re + a.im * b.im;
@@ -251,52 +278,52 @@ static void accumulate(cvec *back, const cvec *z, const cvec *g, const float *h,
 
 static int correlate(const void *argument, int thread, long first_item, long last_item) {
   const Job *job = argument;
-  const long size = job->size, per_tile = (long)job->d * job->k * TILE;
+  const long size = job->size, m = size / 4;
   cvec *z = aligned_alloc(64, 3 * (size_t)size * sizeof(cvec)), *g = z + size, *back = g + size;
   if (!z) return 1;
   float *sums = job->sums + 2 * (ptrdiff_t)thread * job->k * size;
   for (long item = first_item; item < last_item; item++) {
-    const long b = item / job->groups;
-    const int first = (int)(item % job->groups) * CHANNELS, left = job->d - first;
-    load_channels(z, job, job->x + b * job->n * job->d, first);
+    const Vector re = vector_at(job, 2 * item), im = vector_at(job, 2 * item + 1);
+    load_channels(z, job, re, im);
     memset(back, 0, (size_t)size * sizeof(cvec));
     for (int i = 0; i < job->k; i++) {
-      const float *dy = job->dy + b * job->tiles * per_tile + ((ptrdiff_t)first * job->k + i) * TILE;
-      for (long t = 0; t < job->tiles * TILE; t += W) {
-        const float *at = dy + t / TILE * per_tile + t % TILE;
-        vec re[W], im[W];
-        load_steps(at, re, job->k, left);
-        load_steps(at + (ptrdiff_t)W * job->k * TILE, im, job->k, left - W);
-        for (int s = 0; s < W; s++) g[t + s] = (cvec){re[s], im[s]};
+      const float *h = job->spectra + 2 * (ptrdiff_t)i * size;
+      float *sum = sums + 2 * (ptrdiff_t)i * size;
+      for (long t = 0; t < size / 2; t += W) {
+        vec v[W], u[W];
+        load_steps(job, re, i, t, v);
+        load_steps(job, im, i, t, u);
+        for (int s = 0; s < W; s++) g[t + s] = (cvec){v[s], u[s]};
       }
-      memset(g + job->tiles * TILE, 0, (size_t)(size / 2 - job->tiles * TILE) * sizeof(cvec));
-      transform_padded(g, size, job->w);
-      accumulate(back, z, g, job->spectra + 2 * (ptrdiff_t)i * size, sums + 2 * (ptrdiff_t)i * size, size);
+      spread_lower(g, size, job->w);
+      for (long first = 0; first < size; first += m) {
+        transform(g + first, m, job->w + twiddles_of(size));
+        accumulate(back + first, z + first, g + first, h + 2 * first, sum + 2 * first, m);
+      }
     }
     inverse_lower(back, size, job->w);
-    float *dx = job->dx + b * job->n * job->d + first;
     for (long t = 0; t < job->n; t++) {
-      store_some(dx + t * job->d, back[t].re, left);
-      store_some(dx + t * job->d + W, back[t].im, left - W);
+      store_some(job->dx + re.x + t * job->d, back[t].re, re.left);
+      store_some(job->dx + im.x + t * job->d, back[t].im, im.left);
     }
   }
   free(z);
   return 0;
 }
 
+int lmu_lanes(void) { return W; }
+
 int lmu_convolve(const float *x, const float *spectra, const float *w, float *y, long batch, long n, long size, int d, int k,
                  int threads) {
-  const int groups = (d + CHANNELS - 1) / CHANNELS;
-  Job job = {.x = x, .spectra = spectra, .w = w, .y = y, .n = n, .size = size, .d = d, .k = k, .groups = groups};
+  Job job = {.x = x, .spectra = spectra, .w = w, .y = y, .batch = batch, .n = n, .size = size, .d = d, .k = k};
   job.tiles = (n + TILE - 1) / TILE;
-  return lmu_share(convolve, &job, batch * groups, threads);
+  return lmu_share(convolve, &job, (vectors_of(&job) + 1) / 2, threads);
 }
 
 /* sums [threads][k][size][2] must be zero. */
 int lmu_correlate(const float *x, const float *spectra, const float *w, const float *dy, float *dx, float *sums, long batch,
                   long n, long size, int d, int k, int threads) {
-  const int groups = (d + CHANNELS - 1) / CHANNELS;
-  Job job = {.x = x, .spectra = spectra, .w = w, .dy = dy, .dx = dx, .sums = sums};
-  job.n = n, job.size = size, job.d = d, job.k = k, job.groups = groups, job.tiles = (n + TILE - 1) / TILE;
-  return lmu_share(correlate, &job, batch * groups, threads);
+  Job job = {.x = x, .spectra = spectra, .w = w, .dy = dy, .dx = dx, .sums = sums, .batch = batch};
+  job.n = n, job.size = size, job.d = d, job.k = k, job.tiles = (n + TILE - 1) / TILE;
+  return lmu_share(correlate, &job, (vectors_of(&job) + 1) / 2, threads);
 }

@@ -7,6 +7,7 @@
 #ifndef LMU_HEAD_H
 #define LMU_HEAD_H
 
+#define W 8 /* of what is not written for AVX-512 */
 #include "vector.h"
 
 #define MOST_TOKENS 384 /* of a chunk */

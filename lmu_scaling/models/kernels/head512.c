@@ -7,7 +7,6 @@
 #include <immintrin.h>
 
 #define ROWS 8     /* of a block: 24 of the 32 registers hold its sums */
-#define UNROLL _Pragma("GCC unroll 8")
 
 /* float32 ------------------------------------------------------------------------------------------------------------ */
 

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from lmu_scaling.models.layers.attention import GlobalAttention
+from lmu_scaling.models.legendre import computing_dtype
 
 NORM_EPS = 1e-5
 
@@ -43,4 +44,7 @@ class QKNormAttention(GlobalAttention):
         self.norm_k.reset_parameters()
 
     def normalise(self, Q_bnhe: Tensor, K_bnhe: Tensor) -> tuple[Tensor, Tensor]:
+        if Q_bnhe.device.type == "cpu":  # attention runs in float32 there; torch fuses the norm of one dtype only
+            dtype = computing_dtype(Q_bnhe)
+            Q_bnhe, K_bnhe = Q_bnhe.to(dtype), K_bnhe.to(dtype)
         return self.norm_q(Q_bnhe), self.norm_k(K_bnhe)

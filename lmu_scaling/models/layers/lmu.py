@@ -82,12 +82,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lmu_scaling.models import native
+from lmu_scaling.models import lmu_kernels, native
+from lmu_scaling.models.forms import step_form
 from lmu_scaling.models.implicit_attention import attend_tokens, lmu_attention
 from lmu_scaling.models.layer import Layer, glorot_
 from lmu_scaling.models.legendre import (
     LegendreMemory,
     MemoryState,
+    add_product,
     computing_dtype,
     full_precision,
     transform_length,
@@ -130,10 +132,12 @@ class LMU(Layer):
         return self.memory.initial_state(batch, self.d, computing_dtype(self.L), device)
 
     def step(self, x_bd: Tensor, state: MemoryState) -> tuple[Tensor, MemoryState]:
-        m_bqd, state = self.memory.step(x_bd, state)
+        form = step_form(x_bd.device.type, state.m_bqd.dtype, self.compiled)
+        product = lmu_kernels.add_product if form == "native" else add_product
+        m_bqd, state = self.memory.step(x_bd, state, product)
         with full_precision(x_bd):
             L_kq, bias_k = self.L.to(m_bqd.dtype).flatten(0, 1), self.bias.to(m_bqd.dtype).flatten()
-            y_bkd = torch.baddbmm(bias_k[:, None], L_kq.expand(len(m_bqd), -1, -1), m_bqd)
+            y_bkd = product(bias_k[:, None], L_kq, m_bqd)
             return attend_tokens(y_bkd, self.p.to(m_bqd.dtype), self.scale), state
 
     def forward_by_operation(self, x_nd: Tensor, run: Callable[..., Any]) -> Tensor:
