@@ -12,7 +12,7 @@ export PATH := $(abspath $(BIN)):$(PATH)
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
-	@echo "make pilot study  five sizes and several budgets on the RFCs: two hours, or a night (docs/data.md says how to get the text)"
+	@echo "make pilot study  five sizes and several budgets on the RFCs: two hours, or an evening (docs/data.md says how to get the text)"
 	@echo "make plan         what the experiment will cost, before it runs"
 	@echo "make audit        verify every checksum and recompute a sample"
 	@echo "make bench        all benchmarks -> docs/performance.md, benchmarks/results.json (35 to 75 min, idle machine)"
