@@ -15,7 +15,8 @@ import time
 import traceback
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ AFFECTS_RESULTS = False
 PROGRAM = "python -m lmu_scaling"
 # Flags that every job has: the workflow uses them to record what a job read, wrote and ran.
 RECORD = ("manifest", "read", "wrote", "code")
+LATE = 120.0  # [s] that a network disk may take to show a file of another machine
 
 
 def ignore_late_signals() -> None:
@@ -77,10 +79,11 @@ def run(entry: Job, words: Sequence[str]) -> None:
 
     record = _record(words)
     main = os.environ.get("RANK", "0") == "0"  # one of several processes speaks for all
-    renewed = record["manifest"] and main and entry.stage != "audit"  # an audit looks at its own earlier outputs
+    renewed = record["manifest"] and entry.stage != "audit"  # an audit looks at its own earlier outputs
     if renewed and is_current(Path(record["manifest"]), words, record["code"]):
-        confirm(Path(record["manifest"]))
-        print("nothing to do: made before by the same code from the same inputs, and unchanged since", flush=True)
+        if main:
+            confirm(Path(record["manifest"]))
+            print("nothing to do: made before by the same code from the same inputs, and unchanged since", flush=True)
         return
     handler = entry.load()
     arguments, hints = arguments_of(entry, handler, words)
@@ -88,30 +91,67 @@ def run(entry: Job, words: Sequence[str]) -> None:
     if "code" in hints:
         arguments["code"] = code
     named = {kind: _files(arguments, hints, kind) for kind in ("input", "output")}
-    read = named["input"] | _others(record, "read", arguments)
-    known = verified([path for paths in read.values() for path in paths]) if main else {}
-    if renewed:
-        clear([path for paths in named["output"].values() for path in paths])
-    started, clock = time.time(), time.monotonic()
-    positional = [arguments[parameter.name] for parameter in entry.parameters if parameter.positional]
-    flags = {name: value for name, value in arguments.items() if not entry.is_positional(name)}
-    facts = handler(*positional, **flags)
-    if record["manifest"] is None or not main:
+    made = [path for paths in named["output"].values() for path in paths]
+    with _alone(arguments, record, words, made) as finished:
+        if finished:
+            print("another job has finished this run already; nothing to do", flush=True)
+            return
+        read = named["input"] | _others(record, "read", arguments)
+        known = verified([path for paths in read.values() for path in paths]) if main else {}
+        if renewed and main:
+            clear(made)
+        started, clock = time.time(), time.monotonic()
+        positional = [arguments[parameter.name] for parameter in entry.parameters if parameter.positional]
+        flags = {name: value for name, value in arguments.items() if not entry.is_positional(name)}
+        facts = handler(*positional, **flags)
+        if record["manifest"] is None or not main:
+            return
+        extra = dict(facts) if isinstance(facts, dict) else {}
+        known |= extra.pop("sha256_of", {})
+        write_manifest(
+            record["manifest"],
+            job=entry.name,
+            inputs=named["input"] | _others(record, "read", arguments, extra.pop("read", [])),
+            outputs=named["output"] | _others(record, "wrote", arguments, extra.pop("wrote", [])),
+            started=started,
+            seconds=time.monotonic() - clock,
+            code=code,
+            command=words,
+            facts=extra,
+            known=known,
+        )
+
+
+@contextmanager
+def _alone(
+    arguments: Mapping[str, Any], record: Mapping[str, Any], words: Sequence[str], outputs: Sequence[Path]
+) -> Iterator[bool]:
+    """For a job with a folder `live`: no second one clears the outputs of this one, or makes them again.
+
+    Yields whether another job has made them meanwhile. What that job wrote may be visible here later than its lock.
+    """
+    from lmu_scaling.lock import exclusive
+    from lmu_scaling.reuse import is_current, key
+
+    if "live" not in arguments or record["manifest"] is None or "RANK" in os.environ:
+        yield False
         return
-    extra = dict(facts) if isinstance(facts, dict) else {}
-    known |= extra.pop("sha256_of", {})
-    write_manifest(
-        record["manifest"],
-        job=entry.name,
-        inputs=named["input"] | _others(record, "read", arguments, extra.pop("read", [])),
-        outputs=named["output"] | _others(record, "wrote", arguments, extra.pop("wrote", [])),
-        started=started,
-        seconds=time.monotonic() - clock,
-        code=code,
-        command=words,
-        facts=extra,
-        known=known,
-    )
+    manifest, done = Path(record["manifest"]), f"finished {key(words, record['code'])}"
+    with exclusive(arguments["live"] / "lock", wait=not arguments.get("no_wait")) as lock:
+        finished = is_current(manifest, words, record["code"])
+        if lock.waited and lock.left == done:
+            finished = finished or _appear([*outputs, manifest])
+        yield finished
+        lock.leave(done)
+
+
+def _appear(paths: Sequence[Path]) -> bool:
+    """Whether these files, which another machine has written, become visible."""
+    deadline = time.monotonic() + LATE
+    while not (found := all(path.is_file() for path in paths)) and time.monotonic() < deadline:
+        any(paths[0].parent.iterdir())  # makes a network disk look again
+        time.sleep(0.5)
+    return found
 
 
 def _record(words: Sequence[str]) -> dict[str, Any]:

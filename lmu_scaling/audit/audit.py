@@ -93,7 +93,7 @@ def audit(
         raise AuditError(
             f"{len(record['mismatches'])} mismatch(es), the first: {first['where']}: {first['what']}",
             str(failed or results),
-            f"restore the file from a copy, or make it again: snakemake --cores all --forcerun {_path(first, results)}",
+            _remedy(first, results),
         )
     if out_md is not None:
         _write(out_md, markdown(record))
@@ -109,10 +109,13 @@ def _write(path: Path, text: str) -> None:
         file.write(text)
 
 
-def _path(finding: dict[str, str], results: Path) -> str:
-    """A file as Snakemake names it."""
+def _remedy(finding: dict[str, str], results: Path) -> str:
+    """The command that makes a file again, as Snakemake names it; no job makes a link."""
     where = finding["where"]
-    return where if where.startswith(f"{FIGURES}/") else f"results/{results.resolve().name}/{where}"
+    if finding["check"] == "links":
+        return "remove the link, or put the file itself in its place"
+    name = where if where.startswith(f"{FIGURES}/") else f"results/{results.resolve().name}/{where}"
+    return f"restore the file from a copy, or make it again: snakemake --cores all --forcerun {name}"
 
 
 def examine(

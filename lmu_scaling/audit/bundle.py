@@ -16,7 +16,14 @@ from typing import Any
 
 from lmu_scaling.audit.audit import examine
 from lmu_scaling.audit.provenance import CONTEXT, WORKFLOW, describe_run
-from lmu_scaling.audit.results_folder import BUNDLE, FIGURES, UNRECORDED, ResultsFolder, default_figures
+from lmu_scaling.audit.results_folder import (
+    BUNDLE,
+    FIGURES,
+    LOCK_FILES,
+    UNRECORDED,
+    ResultsFolder,
+    default_figures,
+)
 from lmu_scaling.errors import AuditError
 from lmu_scaling.jobs import Folder, Output, job
 from lmu_scaling.manifests import render, sealed
@@ -91,7 +98,7 @@ def select_files(
         scratch = name in UNRECORDED or "/live/" in name or local
         if weights or sequences or tokens or scratch:
             left_out[name] = folder.sha256(name)
-        elif name != BUNDLE:
+        elif name not in (BUNDLE, *LOCK_FILES):
             packed[name] = path
     return packed, left_out
 

@@ -11,6 +11,7 @@ from lmu_scaling.audit.results_folder import (
     BUNDLE,
     FAILED,
     FIGURES,
+    LOCK_FILES,
     OUTSIDE_INVENTORY,
     RECORD,
     RECORDS,
@@ -136,7 +137,8 @@ def shards(folder: ResultsFolder) -> dict[str, dict[str, Any]]:
 
 def uncovered(folder: ResultsFolder) -> list[str]:
     """Files without any checksum."""
-    covered = in_manifests(folder) | set(folder.record.get("inventory", {})) | {BUNDLE, FAILED, RECORDS, *AUDIT_FILES}
+    covered = in_manifests(folder) | set(folder.record.get("inventory", {}))
+    covered |= {BUNDLE, FAILED, RECORDS, *AUDIT_FILES, *LOCK_FILES}
     return [name for name in folder.files if name not in covered]
 
 

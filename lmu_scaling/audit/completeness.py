@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from lmu_scaling import experiment
-from lmu_scaling.audit.replay import NO_RESULT, ON_TRUST
+from lmu_scaling.audit.replay import NO_RESULT, ON_TRUST, trained
 from lmu_scaling.audit.results_folder import FIGURES, Finding, ResultsFolder
 from lmu_scaling.config import validate
 from lmu_scaling.corpus.filters import surveyed
@@ -58,4 +58,5 @@ def trusted(folder: ResultsFolder, retrained: list[str]) -> list[str]:
         "complexity": "the measured times and memory behind Table 1",
     }
     listed = [text for job, text in words.items() if job in found and job in ON_TRUST]
-    return listed + [f"(trained again: {', '.join(retrained)})"] * bool(retrained)
+    again = sorted(trained(folder) & set(retrained))
+    return listed + [f"(trained again: {', '.join(again)})"] * bool(again)

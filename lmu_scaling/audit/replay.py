@@ -57,9 +57,13 @@ def replays(folder: ResultsFolder, full: bool = False, retrain: Collection[str] 
     """Make results again and compare them."""
     for name in chosen(folder, full, retrain):
         yield from replay(folder, name)
-    trained = {name.split("/")[1] for name, m in folder.manifests.items() if m.get("job") == "train"}
-    for run in sorted(set(retrain) - trained):
+    for run in sorted(set(retrain) - trained(folder)):
         yield Finding("replay", f"training/{run}", "this run cannot be trained again: it has no manifest", "unseen")
+
+
+def trained(folder: ResultsFolder) -> set[str]:
+    """The runs whose training has left a manifest."""
+    return {name.split("/")[1] for name, manifest in folder.manifests.items() if manifest.get("job") == "train"}
 
 
 def replay(folder: ResultsFolder, name: str) -> Iterator[Finding]:
@@ -117,9 +121,15 @@ def _run(folder: ResultsFolder, name: str, entry: Job, scratch: Path) -> Iterato
 
 
 def _call(entry: Job, handler: Callable[..., Any], arguments: dict[str, Any]) -> None:
+    import torch
+
     positional = [arguments[p.name] for p in entry.parameters if p.positional]
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        handler(*positional, **{k: v for k, v in arguments.items() if not entry.is_positional(k)})
+    threads = torch.get_num_threads()
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            handler(*positional, **{k: v for k, v in arguments.items() if not entry.is_positional(k)})
+    finally:
+        torch.set_num_threads(threads)  # a training or an evaluation sets its own
 
 
 # ------------------------------------------------------------------------------------------------------------- paths

@@ -23,6 +23,8 @@ AUDIT_FILES = (RECORD, "audit/audit.md", f"audit/audit{SUFFIX}")
 FAILED = "audit/failed.md"
 # Snakemake's memory of the experiment (lmu_scaling/records.py), written after the audit. It holds no result.
 RECORDS = "snakemake.json"
+# The lock of the Snakemake that works on the experiment (workflow/rules/start.smk).
+LOCK_FILES = (".lock", ".lock.held")
 # Logs of jobs that run during or after the audit: no checksum can cover them.
 UNRECORDED = tuple(
     f"{folder}/{rule}.{suffix}"
@@ -31,7 +33,7 @@ UNRECORDED = tuple(
 )
 # A plan may be made again at any time: its manifest covers it, the inventory does not.
 PLAN_FILES = ("planning/plan.json", "planning/plan.md", f"planning/plan{SUFFIX}")
-OUTSIDE_INVENTORY = (*AUDIT_FILES, FAILED, RECORDS, *PLAN_FILES, *UNRECORDED, BUNDLE)
+OUTSIDE_INVENTORY = (*AUDIT_FILES, FAILED, RECORDS, *LOCK_FILES, *PLAN_FILES, *UNRECORDED, BUNDLE)
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,16 @@ class ResultsFolder:
                 str(self.results),
                 "name a folder results/<experiment> of a run that has started",
             )
+        if inside := self._experiments():
+            what = f"this is not the folder of an experiment, but holds {len(inside)}: {', '.join(inside[:3])}"
+            raise AuditError(what, str(self.results), f"name one of them: {self.results / inside[0]}")
+
+    def _experiments(self) -> list[str]:
+        """Folders of experiments inside, if this is not one itself."""
+        config = Path(f"config{SUFFIX}")
+        if (self.results / config).exists():
+            return []
+        return sorted(path.parent.relative_to(self.results).as_posix() for path in self.results.rglob(config.name))
 
     @functools.cached_property
     def files(self) -> dict[str, Path]:

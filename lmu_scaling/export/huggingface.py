@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
 
-from lmu_scaling.errors import ModelError, ResultsError
+from lmu_scaling.errors import MissingPackage, ModelError, ResultsError
 from lmu_scaling.export.card import model_card
 from lmu_scaling.jobs import Folder, job
 from lmu_scaling.models import ModelSpec, architecture
@@ -54,6 +55,7 @@ def export(run: Folder, to: Path) -> None:
         run: results/<experiment>/training/<run>
         to: folder to write; it may exist
     """
+    exported_class()  # before anything is written
     model = load_model(run)
     config = model_config(model.spec)
     to.mkdir(parents=True, exist_ok=True)
@@ -129,12 +131,21 @@ def write_tokenizer(folder: Path, vocab: int, context: int) -> None:
             file.write(text)
 
 
+def exported_class() -> Any:
+    """The exported code's model. It needs transformers, which is an extra."""
+    try:
+        from lmu_scaling.export.modeling_lmu import LMUForCausalLM
+    except ModuleNotFoundError as error:
+        where = f"the Python in {sys.prefix}"
+        what = f"the package {error.name} is not installed: `export` compares the exported model with the original"
+        raise MissingPackage(what, where, "pip install 'lmu-scaling[export]'") from error
+    return LMUForCausalLM
+
+
 @torch.no_grad()
 def verify(model: LanguageModel, folder: Path) -> float:
     """The largest difference in logits between the original and the exported folder; raises if it is not tiny."""
-    from lmu_scaling.export.modeling_lmu import LMUForCausalLM
-
-    exported = LMUForCausalLM.from_pretrained(folder).eval()
+    exported = exported_class().from_pretrained(folder).eval()
     shape = (SAMPLE[0], min(SAMPLE[1], model.spec.context))
     ids_bn = torch.randint(model.spec.vocab, shape, generator=torch.Generator().manual_seed(0))
     error = float((exported(ids_bn).logits - model(ids_bn)).abs().max())

@@ -180,6 +180,9 @@ def test_a_link_that_leads_out_is_named_and_not_followed(results: Path, tmp_path
     assert [(m["check"], m["where"]) for m in record["mismatches"]] == [("links", "logs/key.log")]
     assert "logs/key.log" not in record["inventory"]
     assert "logs/same.log" in record["inventory"], "a link within the folder is fine"
+    with pytest.raises(AuditError) as caught:
+        audit(results)
+    assert caught.value.remedy == "remove the link, or put the file itself in its place"
 
 
 def test_a_manifest_cannot_make_the_audit_look_at_files_beside_the_repository(results: Path) -> None:
@@ -209,6 +212,15 @@ def test_a_folder_without_manifests_is_nothing_to_audit(tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("no results")
     with pytest.raises(AuditError, match="nothing to audit"):
         audit(tmp_path)
+
+
+def test_a_folder_that_holds_experiments_is_not_taken_for_one(tmp_path: Path) -> None:
+    results = make(tmp_path)
+    write_json(results / "config.manifest.json", {})
+    with pytest.raises(AuditError, match="but holds 1: results/e") as caught:
+        ResultsFolder(tmp_path)
+    assert caught.value.remedy == f"name one of them: {results}"
+    assert ResultsFolder(results).files
 
 
 def test_what_cannot_be_read_is_named(results: Path) -> None:

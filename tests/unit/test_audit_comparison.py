@@ -67,3 +67,16 @@ def test_pictures_and_damaged_files_differ_without_measure(tmp_path: Path, suffi
     two.write_bytes(data + b"2")
     found = compare(one, two)
     assert found is not None and math.isinf(found.size)
+
+
+def test_what_a_training_measures_about_itself_may_differ_and_nothing_else(tmp_path: Path) -> None:
+    measured = {"seconds": 1.0, "tokens_per_second": 9.0, "mfu": 0.1, "data_wait_share": 0.2, "peak_memory_bytes": 5}
+    result = {"final_loss": math.nan, "steps": 40, "machine": {"precision": "float32", **measured}}
+    again = {**result, "machine": {"precision": "float32", **dict.fromkeys(measured, 3)}}
+    one = written(tmp_path, "a.json", result)
+    assert compare(one, written(tmp_path, "b.json", again)) is None
+    for other in ({**again, "steps": 41}, {**again, "machine": {**again["machine"], "precision": "bfloat16"}}):
+        found = compare(one, written(tmp_path, "b.json", other))
+        assert found is not None and found.size > 0
+    del again["machine"]["mfu"]
+    assert compare(one, written(tmp_path, "b.json", again)) is not None

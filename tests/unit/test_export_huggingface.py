@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import torch
 
-from lmu_scaling.errors import ModelError, ResultsError
+from lmu_scaling import cli
+from lmu_scaling.errors import MissingPackage, ModelError, ResultsError
 from lmu_scaling.models import variants
 from lmu_scaling.models.network import build
 from lmu_scaling.runtime import write_json
@@ -173,6 +174,19 @@ def test_a_layer_that_the_code_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(huggingface, "SUBLAYERS", ("ffn",))
     with pytest.raises(ModelError, match="no layer lmu"):
         huggingface.model_config(resolve("lmu", 8, 24, 300))
+
+
+def test_without_transformers_nothing_is_written_and_the_extra_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = make_run(tmp_path, "lmu")
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    for name in ("modeling_lmu", "configuration_lmu"):
+        monkeypatch.delitem(sys.modules, f"lmu_scaling.export.{name}", raising=False)
+    assert cli.main(["export", "--run", str(run), "--to", str(tmp_path / "exported")]) == MissingPackage.exit_code
+    said = capsys.readouterr().err
+    assert "the package transformers is not installed" in said and "lmu-scaling[export]" in said
+    assert "Traceback" not in said and not (tmp_path / "exported").exists()
 
 
 @needs(importlib.util.find_spec("lm_eval"), "needs lm_eval (make test installs it)")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from lmu_scaling.audit.checksums import shards
 from lmu_scaling.audit.replay import NO_RESULT, ON_TRUST, changed_modules, replay
 from lmu_scaling.audit.results_folder import Finding, ResultsFolder
 from lmu_scaling.manifests import absolute
+from tests.workflow.conftest import ROOT
 from tests.workflow.forging import falsify, renew
 from tests.workflow.test_healing import products
 
@@ -117,6 +121,17 @@ def test_a_finished_run_is_sound_when_everything_is_made_again(forged: Path) -> 
     record = examine(folder_of(forged), sample=1, full=True)
     assert record["verdict"] == SOUND, record["mismatches"] + record["unseen"]
     assert any("trained as their spec says" in text for text in record["on_trust"])
+
+
+def test_a_finished_run_is_sound_from_the_command_line_on_any_number_of_threads(smoke_run: Path) -> None:
+    """The workflow's jobs have one thread; a user's shell lets the libraries of linear algebra take all cores."""
+    environment = {key: value for key, value in os.environ.items() if not key.endswith("_NUM_THREADS")}
+    command = [sys.executable, "-m", "lmu_scaling", "audit", str(smoke_run / "results/smoke"), "--full"]
+    done = subprocess.run(
+        [*command, "--retrain", RUN], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "verdict: sound" in done.stdout and f"(trained again: {RUN})" in done.stdout
 
 
 @pytest.fixture

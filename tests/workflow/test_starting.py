@@ -45,6 +45,20 @@ def test_another_python_first_in_the_path_is_not_used(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
 
 
+@pytest.mark.parametrize("program", [["snakemake"], [sys.executable, "-m", "snakemake"]])
+def test_a_target_that_would_be_read_as_a_configuration_file_is_explained(program: list[str]) -> None:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT / "workflow/plugins")}
+    command = [*program, "--cores", "1", "--configfile", SMOKE, "plan"]
+    done = subprocess.run([*command, "--dry-run"], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert done.stderr.splitlines() == [
+        "error: there is no configuration file plan",
+        f"  where: --configfile {SMOKE} plan",
+        "  what to do: correct the name; if it is a target, put -- before it: ... -- plan",
+    ]
+
+
 def test_with_conda_the_environments_python_is_used() -> None:
     """The engine activates the environment first: nothing may come before it in PATH afterwards."""
     text = (ROOT / "workflow/rules/common.smk").read_text("utf-8")
