@@ -15,7 +15,7 @@ from typing import Any
 from lmu_scaling.errors import ResultsError, UserError
 from lmu_scaling.manifests import SUFFIX, absolute, find, read_sealed, utc, write_sealed
 from lmu_scaling.redaction import redact_json
-from lmu_scaling.runtime import sha256_file
+from lmu_scaling.runtime import canonical_json, sha256_bytes, sha256_file
 
 AFFECTS_RESULTS = False
 # How to compute, not what: a change repeats nothing.
@@ -34,6 +34,11 @@ def is_current(manifest: Path, words: Sequence[str], code: str) -> bool:
         return same and all(_holds(entry, manifest) for entry in _entries(made))
     except (UserError, OSError, KeyError, TypeError, AttributeError):
         return False
+
+
+def key(words: Sequence[str], code: str) -> str:
+    """The same for two jobs that make the same from the same inputs."""
+    return sha256_bytes(canonical_json([settings(words), code]).encode())[:16]
 
 
 def confirm(manifest: Path) -> None:

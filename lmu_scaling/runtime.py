@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import glob
 import hashlib
 import json
 import os
+import platform
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -22,6 +24,7 @@ from lmu_scaling.errors import DiskFull, ResultsError
 
 AFFECTS_RESULTS = False
 T = TypeVar("T")
+ABANDONED = 3600.0  # [s] after which a partial file of another machine is nobody's
 # A file where a folder should be or vice versa, an invalid name, a failing disk.
 UNWRITABLE = (errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EIO)
 
@@ -53,7 +56,7 @@ def disk_full_is_explained(path: Path) -> Iterator[None]:
 def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
     """Write beside `path`, fsync, then rename: the final name holds everything or does not exist."""
     path = Path(path)
-    scratch = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    scratch = path.with_name(f".{path.name}.{machine()}.{os.getpid()}.partial")
     with disk_full_is_explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         _clear_stale(path)
@@ -68,14 +71,47 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
 
 
 def _clear_stale(path: Path) -> None:
-    """Remove partial files that dead processes left beside `path`; a live process may still be writing its own."""
-    for scratch in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
-        try:
-            os.kill(int(scratch.name.split(".")[-2]), 0)
-        except (ProcessLookupError, ValueError):
+    """Remove partial files that dead processes left beside `path`; a live process may still be writing its own.
+
+    Processes of another machine cannot be seen: their files go when they are an hour older than the newest beside
+    them. The disk sets both dates, so that no clock of a machine matters.
+    """
+    found = {scratch: _modified(scratch) for scratch in path.parent.glob(f".{glob.escape(path.name)}.*.partial")}
+    if not found:
+        return
+    newest = max(*found.values(), _modified(path.parent))
+    for scratch, modified in found.items():
+        name, _, number = scratch.name.removesuffix(".partial").rpartition(".")
+        foreign = not name.endswith(f".{machine()}") and number.isdigit()
+        if newest - modified > ABANDONED if foreign else not (number.isdigit() and _alive(int(number))):
             scratch.unlink(missing_ok=True)
-        except PermissionError:  # alive, and somebody else's
-            continue
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # somebody else's
+        return True
+    return True
+
+
+@functools.cache
+def machine() -> str:
+    """What a process number refers to: this machine since it was started, or this container on it."""
+    parts = [platform.node()]
+    with suppress(OSError):
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text())
+        parts.append(str(Path("/proc/self/ns/pid").readlink()))
+    return sha256_bytes(" ".join(parts).encode())[:8]
 
 
 def canonical_json(value: Any) -> str:

@@ -6,7 +6,6 @@ catalogue is renamed. A lock keeps the partial file to one process at a time; a 
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import ipaddress
 import os
@@ -23,6 +22,7 @@ import requests
 import urllib3
 
 from lmu_scaling.errors import DiskFull, DownloadError
+from lmu_scaling.lock import exclusive
 from lmu_scaling.runtime import Progress, disk_full_is_explained, si
 
 CHUNK = 1 << 20
@@ -97,9 +97,7 @@ def download(mirrors: list[str], target: Path, size: int, sha256: str, limits: R
 
 @contextmanager
 def locked(partial: Path) -> Iterator[None]:
-    partial.parent.mkdir(parents=True, exist_ok=True)
-    with open(partial.with_name(partial.name + ".lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with exclusive(partial.with_name(f"{partial.name}.lock"), what="another process downloads this file"):
         yield
 
 

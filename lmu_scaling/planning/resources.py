@@ -19,6 +19,8 @@ from lmu_scaling.sections import Config
 ENGINE_MB = 500
 # No job reserves more than two days, which most sites grant: a longer run is stopped and resumes (retries).
 LONGEST_MINUTES = 2 * 24 * 60
+# For the last checkpoint, before a time limit of eight minutes or more; a quarter of a shorter one.
+WARNING_SECONDS = 120
 # Evaluation is assumed to reach half the throughput of training: it may wait for data.
 EVALUATION_SHARE = 0.5
 
@@ -53,6 +55,12 @@ class JobResources:
             "runtime": min(needed["runtime"], self._time_limit(needed["gpu"])),
             "gpu": needed["gpu"],
         }
+
+    def warning(self, name: str) -> str:
+        """An option for SLURM: send TERM two minutes before the time limit, or less before a short one."""
+        if not self.partitions():
+            return ""
+        return f"--signal=TERM@{min(WARNING_SECONDS, 15 * self.train(name)['runtime'])}"
 
     def evaluate_minutes(self, name: str) -> int:
         seconds = cost_model.evaluation_seconds(self.config, self.corpus, self.runs[name], self.device)

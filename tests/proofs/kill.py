@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 KINDS = ("job", "stop", "controller", "machine")
 # Measured times differ from run to run.
 MEASURED = ("analysis/complexity.csv", "analysis/complexity_slopes.csv")
-NOT_COMPARED = (".manifest.json", ".log", ".tsv", ".jsonl", "/snakemake.json")
+NOT_COMPARED = (".manifest.json", ".log", ".tsv", ".jsonl", "/snakemake.json", "/.lock", "/.lock.held")
 DISK_MB = 300
 
 

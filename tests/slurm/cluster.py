@@ -52,7 +52,7 @@ def die_with_parent() -> None:
 
 
 class Cluster:
-    """`nodes` nodes with `gpus` GPUs each, in partitions `cpu` and `gpu`."""
+    """`nodes` nodes with `gpus` GPUs each, in partitions `cpu`, `gpu` and `brief` (one minute)."""
 
     def __init__(self, home: Path, nodes: int = 2, gpus: int = 2) -> None:
         self.home, self.gpus = home, gpus
@@ -70,15 +70,39 @@ class Cluster:
         munge.chmod(0o700)
         key.write_bytes(os.urandom(1024))
         key.chmod(0o600)
+        self._start_munge()
+        self._spawn("slurmctld", "-D", "-c", "-f", str(self.conf))
+        for node in self.nodes:
+            self._spawn("slurmd", "-D", "-N", node, "-f", str(self.conf))
+        wait_for(lambda: self._idle() == set(self.nodes), "nodes become idle", 60)
+
+    def _start_munge(self) -> None:
+        munge = self.home / "munge"
         munged = ["munged", "--foreground", "--force", "--num-threads=2"]
         for flag, name in (("key-file", "key"), ("socket", "socket"), ("pid-file", "pid"), ("seed-file", "seed")):
             munged.append(f"--{flag}={munge / name}")
         self._spawn(*munged)
         wait_for((munge / "socket").exists, "munge")
-        self._spawn("slurmctld", "-D", "-c", "-f", str(self.conf))
-        for node in self.nodes:
-            self._spawn("slurmd", "-D", "-N", node, "-f", str(self.conf))
-        wait_for(lambda: self._idle() == set(self.nodes), "nodes become idle", 60)
+
+    @contextlib.contextmanager
+    def outage(self) -> Iterator[None]:
+        """munge is restarted, and SLURM's controller is away until the end of the block; nodes and their jobs stay.
+
+        A job that ended while its node had no munge would never end for SLURM: `srun` could not be told.
+        """
+        self._end_daemon("slurmctld")
+        self._end_daemon("munged")
+        self._start_munge()
+        try:
+            yield
+        finally:
+            self._spawn("slurmctld", "-D", "-f", str(self.conf))
+            wait_for(lambda: self.ask("sinfo", check=False), "the controller answers", 60)
+
+    def _end_daemon(self, name: str) -> None:
+        child = next(child for child in self.children if Path(child.args[0]).name == name)  # type: ignore[index]
+        _end(child)
+        self.children.remove(child)
 
     def stop(self) -> None:
         """Cancel what runs, then stop the daemons in the order opposite to their start."""
@@ -86,17 +110,12 @@ class Cluster:
             self._quietly("scancel", "--user", getpass.getuser())
             self._quietly("scancel", "--full", "--signal=KILL", "--user", getpass.getuser())
         for child in reversed(self.children):
-            child.terminate()
-            try:
-                child.wait(20)
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait(20)
+            _end(child)
         self.children.clear()
         for node in self.nodes:
-            self._kill_jobs_on(node)
+            self.kill_jobs_on(node)
 
-    def _kill_jobs_on(self, node: str) -> None:
+    def kill_jobs_on(self, node: str) -> None:
         """As cgroups do on a real cluster: without them SLURM loses sight of a process whose parent has ended."""
         for pid, _, environment in self._processes():
             if f"SLURMD_NODENAME={node}\0" in environment:
@@ -106,7 +125,7 @@ class Cluster:
     def lose(self, node: str) -> None:
         """The node dies: it is DOWN for the controller, and its jobs' processes are gone without a word."""
         self.ask("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
-        self._kill_jobs_on(node)
+        self.kill_jobs_on(node)
 
     def leftovers(self) -> list[str]:
         """Command lines of living processes that belong to this cluster or to one of its jobs."""
@@ -126,7 +145,7 @@ class Cluster:
         subprocess.run(command, env=self.environment(), capture_output=True, timeout=30, check=False)
 
     def _spawn(self, program: str, *arguments: str) -> None:
-        with open(self.home / "log" / f"{program}.{len(self.children)}.out", "wb") as log:
+        with open(self.home / "log" / f"{program}.{len(self.children)}.out", "ab") as log:
             child = subprocess.Popen(
                 [str(_program(program)), *arguments],
                 env=self.environment(),
@@ -189,11 +208,14 @@ class Cluster:
             "KillWait": 5,
             "SlurmdTimeout": 60,
             "SchedulerParameters": "sched_interval=5,bf_interval=5",
+            "MaxArraySize": 4,  # tasks 0 to 3
         }
         lines = [f"{key}={value}" for key, value in settings.items()] + nodes
-        for name in ("cpu", "gpu"):
+        for name, longest in (("cpu", "2-0"), ("gpu", "2-0"), ("brief", "1")):
             default = "YES" if name == "cpu" else "NO"
-            lines.append(f"PartitionName={name} Nodes=ALL Default={default} MaxTime=2-0 DefMemPerCPU=500 State=UP")
+            lines.append(
+                f"PartitionName={name} Nodes=ALL Default={default} MaxTime={longest} DefMemPerCPU=500 State=UP"
+            )
         self.conf.write_text("\n".join(lines) + "\n")
 
     def _write_clients(self) -> None:
@@ -228,6 +250,15 @@ class Cluster:
         """The plugin writes a job's rule and wildcards into its comment."""
         jobs = [job for job in self.jobs() if job.get("Comment", "").startswith(f"rule_{rule}")]
         return [job for job in jobs if wildcard in job["Comment"]]
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    child.terminate()
+    try:
+        child.wait(20)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait(20)
 
 
 def processes() -> list[tuple[int, str]]:

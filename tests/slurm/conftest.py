@@ -149,7 +149,9 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
 class Training:
     """One run under way through SLURM, stopped in mid-step so that a fault always meets it at work."""
 
-    def __init__(self, cluster: Cluster, checkout: Checkout, seed: int, as_job: bool = False) -> None:
+    def __init__(
+        self, cluster: Cluster, checkout: Checkout, seed: int, as_job: bool = False, start: bool = True
+    ) -> None:
         self.cluster, self.checkout, self.run = cluster, checkout, f"lmu-2k-x1-s{seed}"
         self.folder = checkout.results / "training" / self.run
         self.target = str((self.folder / "result.json").relative_to(checkout.folder))
@@ -160,7 +162,7 @@ class Training:
         checkout.set_resources({"train": {"checkpoint_seconds": 0}})
         self.controller: subprocess.Popen[bytes] | None = None
         self.job = self.submit_as_job() if as_job else ""
-        if not as_job:
+        if start and not as_job:
             self.controller = self.submit()
 
     def submit_as_job(self) -> str:

@@ -11,9 +11,9 @@ import pytest
 
 from tests.needs import require
 from tests.slurm.cluster import Cluster, wait_for, was_sent
-from tests.slurm.conftest import Checkout, Training
+from tests.slurm.conftest import PATIENCE, Checkout, Training
 
-pytestmark = [pytest.mark.slurm, pytest.mark.slow]
+pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.timeout(2 * PATIENCE)]
 
 # A measurement of this machine, and what shows it.
 MEASURED = ("complexity", "claims", "report", "table1")
@@ -44,13 +44,13 @@ def test_after_fetch_a_run_needs_no_network(local: Checkout) -> None:
 
 
 def test_results_are_those_of_a_local_run_byte_for_byte(finished: Checkout, local: Checkout) -> None:
-    compared = 0
+    compared = 0  # other tests train further runs on the cluster
     for folder in ("results/smoke/tokens", "results/smoke/training", "results/smoke/evaluation", "paper_figures"):
-        for path in sorted((finished.folder / folder).rglob("*")):
-            name = path.relative_to(finished.folder)
+        for path in sorted((local.folder / folder).rglob("*")):
+            name = path.relative_to(local.folder)
             timed = path.name == "result.json" or path.name.startswith(MEASURED) or "live" in name.parts
             if path.is_file() and not timed and not path.name.endswith(".manifest.json"):
-                assert path.read_bytes() == (local.folder / name).read_bytes(), name
+                assert path.read_bytes() == (finished.folder / name).read_bytes(), name
                 compared += 1
     for name in ("fits.json", "curves.csv", "multipliers.csv", "counts.csv", "per_token_fits.csv", "per_token.parquet"):
         one, two = (checkout.results / "analysis" / name for checkout in (finished, local))

@@ -7,6 +7,7 @@ import pytest
 from lmu_scaling.config import load
 from lmu_scaling.paths import REPOSITORY
 from lmu_scaling.planning.cost_model import LEAST_MINUTES
+from lmu_scaling.planning.refusals import refusal
 from lmu_scaling.planning.resources import LONGEST_MINUTES, JobResources, Partition
 from lmu_scaling.sections import Plan
 
@@ -63,3 +64,43 @@ def test_no_job_reserves_more_time_than_its_partitions_grant() -> None:
     assert JobResources(config, lambda: [Partition(5, 0), gpus]).text_minutes("encode") == 5
     assert JobResources(config, lambda: [gpus]).text_minutes("encode") < 720, "a cluster of GPU nodes only"
     assert JobResources(config, lambda: [Partition(float("inf"), 8)]).train("transformer-1M-x10-s1")["runtime"] == 2880
+
+
+@pytest.mark.parametrize(("minutes", "seconds"), [(1, 15), (8, 120), (2880, 120)])
+def test_the_warning_comes_before_the_time_limit_and_not_at_the_start(minutes: int, seconds: int) -> None:
+    found = JobResources(resources(None).config, lambda: [Partition(minutes, 0)])
+    assert found.warning(next(iter(found.runs))) == f"--signal=TERM@{seconds}"
+
+
+def test_without_slurm_there_is_no_warning() -> None:
+    found = resources(None)
+    assert found.warning(next(iter(found.runs))) == ""
+
+
+@pytest.mark.parametrize(
+    ("said", "where", "what"),
+    [
+        ("invalid partition specified: nowhere", "partitions.yaml", "sinfo"),
+        ("Invalid partition name specified", "partitions.yaml", "sinfo"),
+        ("Invalid account or account/partition combination specified", "profile.yaml", "slurm_account"),
+        ("Requested time limit is invalid (missing or exceeds some limit)", "partitions.yaml", "max_runtime"),
+        ("Invalid generic resource (gres) specification", "profile.yaml", "gpu_model"),
+        ("Requested node configuration is not available", "partitions.yaml", "max_mem_mb"),
+        ("Job violates accounting/QOS policy (job submit limit, user's size)", "profile.yaml", "QOS"),
+        ("Unable to contact slurm controller (connect failure)", "profile.yaml", "wait"),
+        ("Something new", "profile.yaml", "correct what the message says"),
+    ],
+)
+def test_each_refusal_of_slurm_names_the_line_to_change(said: str, where: str, what: str) -> None:
+    found = refusal(f"The error message was 'sbatch: error: Batch job submission failed: {said}'.\n")
+    assert found is not None and found.where == f"profiles/slurm/{where}"
+    assert what in found.remedy and len(str(found).splitlines()) == 3
+
+
+def test_an_account_that_the_plugin_finds_invalid_is_explained_too() -> None:
+    found = refusal("Job submission failed with exception: The given account x appears to be invalid. Available …")
+    assert found is not None and "slurm_account" in found.remedy
+
+
+def test_a_log_without_a_refusal_gives_no_advice() -> None:
+    assert refusal("Error in rule train: SLURM-job '17' failed, SLURM status is: 'FAILED'.") is None

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lmu_scaling.errors import DiskFull, ResultsError
-from lmu_scaling.runtime import atomic_write, duration, write_json
+from lmu_scaling.runtime import atomic_write, duration, machine, write_json
 from tests.needs import can_mount, on_small_disk
 
 
@@ -19,13 +19,16 @@ def test_leftovers_of_the_dead_go_and_those_of_the_living_stay(tmp_path: Path) -
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     target = tmp_path / "figure [1].png"
-    dead, living = (tmp_path / f".{target.name}.{pid}.partial" for pid in (ended.pid, os.getppid()))
-    other = tmp_path / f".another.png.{ended.pid}.partial"
-    for path in (dead, living, other):
+    dead, living = (tmp_path / f".{target.name}.{machine()}.{pid}.partial" for pid in (ended.pid, os.getppid()))
+    other = tmp_path / f".another.png.{machine()}.{ended.pid}.partial"
+    elsewhere, long_ago = (tmp_path / f".{target.name}.{name}.{ended.pid}.partial" for name in ("0a1b2c3d", "ffff0000"))
+    for path in (dead, living, other, elsewhere, long_ago):
         path.write_text("half")
+    seconds = elsewhere.stat().st_mtime - 4000
+    os.utime(long_ago, (seconds, seconds))
     with atomic_write(target) as file:
         file.write("whole")
-    assert sorted(tmp_path.iterdir()) == sorted([target, living, other])
+    assert sorted(tmp_path.iterdir()) == sorted([target, living, other, elsewhere])
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
@@ -68,7 +71,7 @@ import os, sys
 from pathlib import Path
 from types import SimpleNamespace
 from lmu_scaling.errors import DiskFull
-from lmu_scaling.training.lock import exclusive
+from lmu_scaling.lock import exclusive
 from lmu_scaling.training.monitor import Monitor
 
 disk, part = Path(sys.argv[1]), sys.argv[2]

@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lmu_scaling.errors import CheckpointError, Diverged, Interrupted, RunLocked, TokensError
+from lmu_scaling.lock import exclusive
 from lmu_scaling.models import variants
 from lmu_scaling.runtime import read_json, write_json
 from lmu_scaling.spec import RunSpec
@@ -29,7 +30,6 @@ from lmu_scaling.tokens.store import TokenStore
 from lmu_scaling.training import loop
 from lmu_scaling.training.checkpoint import Checkpoints
 from lmu_scaling.training.compute import ComputeContext
-from lmu_scaling.training.lock import exclusive
 from lmu_scaling.training.loop import Trainer
 from lmu_scaling.training.monitor import Monitor
 from lmu_scaling.training.train import train

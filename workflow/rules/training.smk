@@ -96,6 +96,7 @@ rule train:
         mem_mb=lambda wc, attempt: attempt * JOB_RESOURCES.train(wc.run)["mem_mb"],
         runtime=lambda wc: JOB_RESOURCES.train(wc.run)["runtime"],
         gpu=lambda wc: JOB_RESOURCES.train(wc.run)["gpu"],
+        slurm_extra=lambda wc: JOB_RESOURCES.warning(wc.run),
         # how to compute, not what: resources never trigger a rerun, and a profile may set them
         device="auto",
         precision="auto",

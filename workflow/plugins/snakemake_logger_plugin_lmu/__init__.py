@@ -14,6 +14,7 @@ from typing import Any
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
+from snakemake_logger_plugin_lmu.arguments import explain_missing_configfiles
 from snakemake_logger_plugin_lmu.display import Lines, Terminal
 from snakemake_logger_plugin_lmu.progress import RunningJob, WorkflowProgress
 
@@ -33,6 +34,8 @@ NOISE = (
     "Removing temporary output",
 )
 ERRORS = (LogEvent.JOB_ERROR, LogEvent.GROUP_ERROR, LogEvent.ERROR)
+
+explain_missing_configfiles(sys.argv)
 
 
 class LogHandler(LogHandlerBase):
