@@ -29,8 +29,8 @@ run: $(VENV)/.runtime
 	@snakemake --cores $(CORES) --logger lmu
 	@python -m lmu_scaling summary
 
-# the RFCs must lie in data/rfc (docs/data.md); stop and start them as you like. The pilot rounds products of the head.
-pilot: HOW = --set-resources train:precision=bfloat16
+# the RFCs must lie in data/rfc (docs/data.md); stop and start them as you like. Two of them round products of the head.
+pilot study: HOW = --set-resources train:precision=bfloat16
 pilot study study_large: $(VENV)/.runtime
 	@test -e data/rfc || { echo "This experiment reads the RFCs from data/rfc, which does not exist: see docs/data.md"; exit 1; }
 	@echo "Reading the workflow ..."
