@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lmu_scaling.runtime import Progress, disk_full_is_explained, si
 from lmu_scaling.training.trackers import Trackers
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from lmu_scaling.training.loop import Trainer
 
 AFFECTS_RESULTS = False
-NOTE_SECONDS = 0.5  # between updates of the progress note
+NOTE_SECONDS = 0.5  # between updates of the progress note and of the live log
 
 
 class Monitor:
@@ -31,7 +31,8 @@ class Monitor:
         trackers: Trackers | None = None,
     ) -> None:
         self.flops_per_token, self.peak, self.main = flops_per_token, peak, main
-        self.written, self.next_note = 0, 0.0
+        self.seen, self.next_note = 0, 0.0
+        self.unwritten: list[dict[str, Any]] = []  # rows of history for the live log
         if not main:
             return
         self.bar = Progress(tokens, label, "tokens")
@@ -47,17 +48,23 @@ class Monitor:
         if self.bar.done == 0:
             self.bar.done = (run.step - 1) * tokens  # what an earlier job had done
             self.bar.already = self.bar.done
-        due = time.monotonic() >= self.next_note  # formatting costs more than a small model's bookkeeping
+        if len(run.history) > self.seen:
+            row = run.history[-1]
+            self.unwritten.append({**row, "time": round(time.time(), 3)})
+            if self.trackers is not None:
+                self.trackers.log(row)
+        self.seen = len(run.history)
+        due = time.monotonic() >= self.next_note  # formatting and writing cost more than a small model's bookkeeping
         self.bar.update(tokens, self.note(run) if due else "")
         if due:
             self.next_note = time.monotonic() + NOTE_SECONDS
-        for row in run.history[max(self.written, len(run.history) - 1) :]:
-            with disk_full_is_explained(self.folder):
-                self.live.write(json.dumps({**row, "time": round(time.time(), 3)}) + "\n")
-                self.live.flush()
-            if self.trackers is not None:
-                self.trackers.log(row)
-        self.written = len(run.history)
+            self.write()
+
+    def write(self) -> None:
+        with disk_full_is_explained(self.folder):
+            self.live.write("".join(json.dumps(row) + "\n" for row in self.unwritten))
+            self.live.flush()
+        self.unwritten.clear()
 
     def note(self, run: Trainer) -> str:
         if not run.history:
@@ -88,6 +95,7 @@ class Monitor:
         if self.main:
             self.bar.close()
             with disk_full_is_explained(self.folder):  # closing flushes the buffer once more
+                self.write()
                 self.live.close()
             if self.trackers is not None:
                 self.trackers.close()
