@@ -69,7 +69,8 @@ def build(results: Path, page: Path) -> str:
     chapters = {name: sections.get(name, {}).get("tables", []) for name in SECTIONS}
     every = [table for tables in chapters.values() for table in tables]
     shared = in_common([table["machine"] for table in every])
-    parts = [HEAD.format(made=QUICK_MADE if page == QUICK_PAGE else MADE), summary(judge(every), worse(every))]
+    parts = [HEAD.format(made=QUICK_MADE if page == QUICK_PAGE else MADE)]
+    parts += [summary(judge(every), worse(every), what_limits(sections))]
     parts += [f"Machine: {machine_line(shared)}.\n"] if shared else []
     parts += [
         f"![{caption.partition('.')[0]}](figures/{path.name})\n\n{caption}\n"
@@ -87,11 +88,14 @@ def build(results: Path, page: Path) -> str:
 # Summary -------------------------------------------------------------------------------------------------------------
 
 
-def summary(verdicts: dict[str, Verdict], worse_lines: list[str]) -> str:
-    missed = [entry for entry in verdicts.values() if entry.word == "missed"]
+def summary(verdicts: dict[str, Verdict], worse_lines: list[str], limits: dict[str, str]) -> str:
+    """Missed targets with what limits them, then numbers that got worse, then all targets."""
+    missed = {name: entry for name, entry in verdicts.items() if entry.word == "missed"}
     open_ = sum(entry.word in ("partly measured", "not measured") for entry in verdicts.values())
     met = "**All targets that were measured are met.**" if open_ else "**All targets are met.**"
-    lines = [f"**Missed:** {line_of(entry)}  " for entry in missed] or [met]
+    lines = [f"**Missed:** {line_of(entry)}  " for entry in missed.values()] or [met]
+    reasons = dict.fromkeys(limits[name] for name in missed if limits.get(name))
+    lines += ["", "What limits them:", "", *(f"* {reason}" for reason in reasons)] if reasons else []
     if open_:
         lines += ["", f"{open_} of {len(verdicts)} targets were not measured, or not at every size: see the table."]
     if worse_lines:
@@ -102,6 +106,15 @@ def summary(verdicts: dict[str, Verdict], worse_lines: list[str]) -> str:
     for entry in verdicts.values():
         lines.append(f"| {entry.target.words} | {limit(entry.target)} | {values_of(entry)} | {entry.word} |")
     return "\n".join(lines) + "\n"
+
+
+def what_limits(sections: dict[str, Any]) -> dict[str, str]:
+    """What each target's section says about the room for improvement."""
+    found = {}
+    for name, section in sections.items():
+        cells = (entry for table in section["tables"] for row in table["rows"] for entry in row if is_cell(entry))
+        found |= {entry["target"]: f"{SECTIONS[name]}: {section['remaining']}" for entry in cells if entry["target"]}
+    return found
 
 
 def line_of(entry: Verdict) -> str:

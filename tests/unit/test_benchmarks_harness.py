@@ -194,7 +194,7 @@ def test_the_page_begins_with_what_is_missed(tmp_path):
     store.merge("step", [table(1.2, target="step_50257")], "more speed.", results)
     text = report.build(results, tmp_path / "page.md")
     first, second = text.index("**Missed:**"), text.index("## Layer")
-    assert first < second
+    assert first < text.index("* Step and loss: more speed.") < second, "what limits it comes next"
     assert "1.2 ✗" in text
     assert "**Room for improvement:** more speed." in text
 
@@ -202,7 +202,7 @@ def test_the_page_begins_with_what_is_missed(tmp_path):
 def test_the_page_says_when_all_targets_are_met():
     values = {name: target.limit if target.sense != "<" else target.limit / 2 for name, target in TARGETS.items()}
     full = [table(value, target=name) for name, value in values.items() for _ in range(TARGETS[name].numbers)]
-    assert "**All targets are met.**" in report.summary(judge(full), [])
+    assert "**All targets are met.**" in report.summary(judge(full), [], {})
 
 
 def facts(megabytes, cpu, rss=100.0):
