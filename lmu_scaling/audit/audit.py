@@ -7,6 +7,7 @@ inventory of all files, so that the next audit also covers files without a manif
 
 from __future__ import annotations
 
+import difflib
 import functools
 import time
 from collections import Counter
@@ -25,7 +26,7 @@ from lmu_scaling.audit.results_folder import (
     ResultsFolder,
     default_figures,
 )
-from lmu_scaling.errors import AuditError, UserError
+from lmu_scaling.errors import AuditError, ConfigError, UserError
 from lmu_scaling.jobs import Folder, Output, job
 from lmu_scaling.manifests import utc, write_sealed
 from lmu_scaling.runtime import atomic_write, canonical_json, sha256_bytes
@@ -80,7 +81,10 @@ def audit(
         full: also make every evaluation, figure and the report again from weights and tokens
         retrain: runs to train again from their specs, which takes as long as it took
     """
+    if sample < 0:
+        raise ConfigError(f"sample cannot be {sample}", "--sample", "give a number of evaluations, or 0 for none")
     with unpacked(results) as home:
+        _check_runs(home, retrain)
         record = examine(ResultsFolder(home, figures or default_figures(home)), sample, full, retrain)
     if out_json is not None:  # its inventory will cover files without a manifest
         record["uncovered"] = [name for name in record["uncovered"] if name not in record["inventory"]]
@@ -102,6 +106,15 @@ def audit(
     if out_json is not None:
         write_sealed(out_json, record)
     return {"root": record["root"], "files": record["files"], "verdict": record["verdict"]}
+
+
+def _check_runs(results: Path, runs: list[str]) -> None:
+    known = sorted(path.name for path in results.glob("training/*") if (path / "spec.json").is_file())
+    for run in runs:
+        if run not in known:
+            near = difflib.get_close_matches(run, known, n=3, cutoff=0.0)
+            what = f"give the name of a run, such as {', '.join(near)}" if near else "name another folder"
+            raise AuditError(f"there is no run {run!r}", str(results / "training"), what)
 
 
 def _write(path: Path, text: str) -> None:

@@ -41,7 +41,6 @@ def publish(results: Folder, /, to: Folder, figures: Folder | None = None) -> di
         to: the folder to write, e.g. studies/<name>
         figures: folder paper_figures; default: the one beside results/
     """
-    to.mkdir(parents=True, exist_ok=True)
     out = to / f"{results.resolve().name}.crate.zip"
     packed = bundle(results, out=out, figures=figures, without_weights=True, without_sequences=True)
     copied = copy_out(out, to)

@@ -12,10 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lmu_scaling.audit.audit import SOUND, audit, examine
+from lmu_scaling.audit.publish import publish
 from lmu_scaling.audit.recompute import refit
 from lmu_scaling.audit.results_folder import RECORD, ResultsFolder
 from lmu_scaling.config import load
-from lmu_scaling.errors import AuditError
+from lmu_scaling.errors import AuditError, ConfigError
 from lmu_scaling.manifests import write_manifest, write_sealed
 from lmu_scaling.paths import REPOSITORY
 from lmu_scaling.runtime import write_json
@@ -267,3 +268,21 @@ def test_a_job_that_ran_since_the_audit_may_renew_its_log(results: Path) -> None
     log.unlink()
     assert found(results) == {"logs/t/f.log"}
     assert other.is_file()
+
+
+def test_a_run_that_does_not_exist_cannot_be_trained_again(results: Path) -> None:
+    write_json(results / "training/lmu-2k-x1-s1/spec.json", {})
+    with pytest.raises(AuditError, match="no run 'lmu-2k-x1-s9'") as caught:
+        audit(results, retrain=["lmu-2k-x1-s9"])
+    assert "lmu-2k-x1-s1" in str(caught.value)
+
+
+def test_a_negative_sample_is_refused(results: Path) -> None:
+    with pytest.raises(ConfigError, match="sample cannot be -1"):
+        audit(results, sample=-1)
+
+
+def test_nothing_is_published_from_a_folder_that_does_not_exist(tmp_path: Path) -> None:
+    with pytest.raises(AuditError):
+        publish(tmp_path / "nowhere", to=tmp_path / "published")
+    assert not (tmp_path / "published").exists()
