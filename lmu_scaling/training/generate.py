@@ -45,6 +45,7 @@ def generate(
         threads: CPU threads
     """
     check_options(length, temperature, seed, threads)
+    check_text(prompt)
     torch.set_num_threads(threads)
     model = load_model(run)
     tokenizer = Tokenizer(model.spec.vocab, "tiktoken", "gpt2")
@@ -80,6 +81,14 @@ def check_options(length: int, temperature: float, seed: int, threads: int) -> N
     for name, (valid, words) in allowed.items():
         if not valid:  # also NaN
             raise ConfigError(f"{name} cannot be {given[name]}", f"--{name}", f"give {words}")
+
+
+def check_text(prompt: str) -> None:
+    """Raise ConfigError for bytes that Python took from the command line and could not decode."""
+    try:
+        prompt.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ConfigError("the prompt is not valid UTF-8", "--prompt", "give text in UTF-8") from error
 
 
 @torch.no_grad()

@@ -60,3 +60,9 @@ def test_a_run_without_weights_is_explained(tmp_path: Path) -> None:
 def test_options_without_sense_are_refused_before_the_model_is_read(tmp_path: Path, name: str, value: float) -> None:
     with pytest.raises(ConfigError, match=f"^{name} cannot be "):
         generate(tmp_path, "ab", **{name: value})
+
+
+def test_a_prompt_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    """Python turns undecodable bytes of the command line into surrogates."""
+    with pytest.raises(ConfigError, match="not valid UTF-8"):
+        generate(tmp_path, b"\xff\xfe".decode("utf-8", "surrogateescape"))
