@@ -24,7 +24,7 @@ from lmu_scaling.spec import MAIN, PAPER_RECIPE
 AFFECTS_RESULTS = False
 DEEPEST = 20  # levels of a configuration; its sections need five
 
-ALTERNATIVE_KEYS = ("recipe", "positions", "embedding_scale", "residual_gain", "learning_rate")
+ALTERNATIVE_KEYS = ("recipe", "positions", "embedding_scale", "residual_gain", "theta_per_q", "learning_rate")
 
 
 def validate(raw: dict[str, Any], where: str = "config.yaml") -> Config:
@@ -258,12 +258,18 @@ def _size_problems(raw: dict[str, Any]) -> Iterator[str]:
         own = {k: v for k, v in size.items() if k in Size.model_fields and k not in ("name", "d")}
         for variant in known:
             try:
-                resolve(variant, size["d"], section["context"], vocab, **own, **rules, **own_rules.get(variant, {}))
+                resolve(variant, size["d"], section["context"], vocab, **(own | rules | _given(own_rules, variant)))
             except ModelError as error:
                 yield f"models.sizes.{i} ({size.get('name', '?')}): {error.what}; {error.remedy}"
                 break
             except (TypeError, KeyError, ValueError, OverflowError):
                 break  # a structural problem, reported by pydantic
+
+
+def _given(settings: dict[str, Any], variant: str) -> dict[str, Any]:
+    """A variant's settings that are not null."""
+    found = settings.get(variant)
+    return {key: value for key, value in found.items() if value is not None} if isinstance(found, dict) else {}
 
 
 def _name_problems(raw: dict[str, Any]) -> Iterator[str]:
@@ -297,8 +303,10 @@ def _tuning_problems(raw: dict[str, Any]) -> Iterator[str]:
 
 def _alternative_problems(raw: dict[str, Any]) -> Iterator[str]:
     """An alternative changes one setting; the name `paper` stands for the paper's recipe, `main` for the main runs."""
+    from lmu_scaling.models import architecture, variants
+
     entries = [entry for entry in _list(raw, "training", "alternatives") if isinstance(entry, dict)]
-    names = [entry.get("name") for entry in entries]
+    names, known = [entry.get("name") for entry in entries], variants()
     for i, entry in enumerate(entries):
         path, name = f"training.alternatives.{i}", entry.get("name")
         given = [key for key in ALTERNATIVE_KEYS if entry.get(key) is not None]
@@ -306,6 +314,10 @@ def _alternative_problems(raw: dict[str, Any]) -> Iterator[str]:
             yield f"{path}: exactly one of {', '.join(ALTERNATIVE_KEYS)} must be given (got {len(given)})"
         if names.count(name) > 1:
             yield f"{path}.name: {name!r} is used more than once"
+        if entry.get("theta_per_q") is not None:
+            for variant in _list(entry, "variants"):
+                if variant in known and "theta" not in architecture(variant).fields:
+                    yield f"{path}.theta_per_q: {variant} has no LMU"
         if name == MAIN or (name == PAPER_RECIPE) != (entry.get("recipe") == "paper"):
             yield f"{path}.name: {PAPER_RECIPE!r} is the name of recipe: paper, and {MAIN!r} that of the main runs"
 

@@ -145,14 +145,14 @@ def origin(config: Config, run: Run) -> Origin:
 def model_spec(config: Config, variant: str, size_name: str, **changes: Any) -> ModelSpec:
     size = next(size for size in config.models.sizes if size.name == size_name)
     own = {key: getattr(size, key) for key in Size.model_fields if key not in ("name", "d")}
+    own["theta_per_q"] = config.models.theta_per_q
     if variant in config.models.per_variant:
-        own |= config.models.per_variant[variant].model_dump()
+        own |= config.models.per_variant[variant].model_dump(exclude_none=True)
     return resolve(
         variant,
         size.d,
         config.models.context,
         config.tokens.vocab,
-        theta_per_q=config.models.theta_per_q,
         softmax_scale=config.models.softmax_scale,
         dropout=config.models.dropout,
         **(own | changes),

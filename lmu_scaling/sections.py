@@ -79,6 +79,7 @@ class VariantSettings(Section):
     positions: Positions | None = Field(None, description="How attention knows the order of tokens")
     embedding_scale: Rate | None = Field(None, description="Factor on the input embedding, where it is not tuned")
     residual_gain: Rate | None = Field(None, description="Factor on the initial weights of residual projections")
+    theta_per_q: float | None = Field(None, ge=1, description="LMU window as a multiple of q; null: models.theta_per_q")
 
 
 class Models(Section):
@@ -177,6 +178,7 @@ class Alternative(Section):
     positions: Positions | None = Field(None, description="Other positions")
     embedding_scale: Rate | None = Field(None, description="Another embedding scale")
     residual_gain: Rate | None = Field(None, description="Another initial gain of residual projections")
+    theta_per_q: float | None = Field(None, ge=1, description="Another LMU window, as a multiple of q")
     learning_rate: Rate | None = Field(None, description="Another peak learning rate")
 
 

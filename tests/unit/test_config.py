@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,6 +58,31 @@ def test_alternatives_of_variants_that_are_not_trained_are_left_out() -> None:
     config = raw()
     config["models"]["variants"] = ["lmu", "transformer"]
     assert {run.variant for run in runs(validate(config))} == {"lmu", "transformer"}
+
+
+def test_an_alternative_may_have_another_window() -> None:
+    config = raw()
+    config["training"]["alternatives"] = [{"name": "wide", "variants": ["lmu"], "sizes": ["6k"], "theta_per_q": 8}]
+    experiment = validate(config)
+    specs = {
+        run.setting: spec_of(experiment, run) for run in runs(experiment) if (run.variant, run.size) == ("lmu", "6k")
+    }
+    main, wide = specs["main"].model, specs["wide"].model
+    assert wide == dataclasses.replace(main, theta=2 * main.theta)
+    config["training"]["alternatives"][0]["variants"] = ["lstm"]
+    with pytest.raises(ConfigError, match="theta_per_q: lstm has no LMU"):
+        validate(config)
+
+
+def test_a_variant_may_have_a_window_of_its_own() -> None:
+    config = raw()
+    config["models"]["per_variant"] = {
+        "lmu": {"theta_per_q": 2, "positions": None},
+        "lmu_attention": {"theta_per_q": None},
+    }
+    experiment = validate(config)
+    theta = {run.variant: spec_of(experiment, run).model.theta for run in runs(experiment) if run.size == "6k"}
+    assert 2 * theta["lmu"] == theta["lmu_attention"]
 
 
 def test_one_size_can_lend_its_learning_rate_to_all() -> None:
