@@ -235,7 +235,7 @@ def _help(text: str, hint: Any, default: Any) -> str:
 def role(hint: Any) -> str:
     """ "input", "output", "folder", or "" for a setting."""
     if hasattr(hint, "__metadata__"):
-        return str(hint.__metadata__[0])
+        return next((kind for kind in hint.__metadata__ if kind in ("input", "output", "folder")), "")
     return next((found for part in typing.get_args(hint) if (found := role(part))), "")
 
 
@@ -248,15 +248,15 @@ def _is_list_of_text(hint: Any) -> bool:
 
 def _converted(parser: argparse.ArgumentParser, name: str, given: Any, hint: Any) -> Any:
     """A flag's text as the handler's type; JSON where plain text does not fit."""
-    if not isinstance(given, str | list):
-        return given
+    if not isinstance(given, str | list) or (given == "None" and type(None) in typing.get_args(hint)):
+        return None if given == "None" else given
     adapter = TypeAdapter(hint)
     try:
         return adapter.validate_python(given)
     except ValidationError as first:
         if isinstance(given, str):
             try:
-                return adapter.validate_json("null" if given == "None" else given)
+                return adapter.validate_json(given)
             except ValidationError as second:
                 first = second if given[:1] in "[{" else first
         problems = "; ".join(problem["msg"] for problem in first.errors()[:3])

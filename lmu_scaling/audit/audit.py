@@ -26,6 +26,7 @@ from lmu_scaling.audit.results_folder import (
     ResultsFolder,
     default_figures,
 )
+from lmu_scaling.audit.retokenize import retokenized
 from lmu_scaling.errors import AuditError, ConfigError, UserError
 from lmu_scaling.jobs import Folder, Output, job
 from lmu_scaling.manifests import utc, write_sealed
@@ -37,7 +38,7 @@ SOUND, PARTLY, MISMATCH = "sound", "partly checked", "mismatch"
 Check = tuple[str, str, Callable[[ResultsFolder], Iterator[Finding]]]
 
 
-def checks(sample: int, full: bool, retrain: Collection[str]) -> list[Check]:
+def checks(sample: int, full: bool, retrain: Collection[str], tokens: bool) -> list[Check]:
     losses = functools.partial(recompute.losses, sample=sample)
     replays = functools.partial(replay.replays, full=full, retrain=retrain)
     again = "every evaluation, table, fit, verdict and figure" if full else "every table, fit and verdict"
@@ -54,6 +55,7 @@ def checks(sample: int, full: bool, retrain: Collection[str]) -> list[Check]:
         ("losses", "a sample of losses, recomputed from weights and tokens, agrees", losses),
         ("laws", "every power law, refitted from the table, agrees", recompute.power_laws),
         ("replay", f"{again}, made again from its inputs, is the same", replays),
+        *[("retokenize", "corpus and tokens, made again from the source, are the same", retokenized)] * tokens,
         ("code", "all outputs were made by the present code", staleness.code),
         ("environment", "all outputs were made in one environment", staleness.environments),
     ]
@@ -69,6 +71,7 @@ def audit(
     sample: int = 1,
     full: bool = False,
     retrain: list[str] = [],  # noqa: B006  (not changed)
+    retokenize: bool = False,
 ) -> dict[str, Any]:
     """Verify a results folder and make its tables and verdicts again; fails on any mismatch.
 
@@ -80,12 +83,13 @@ def audit(
         sample: number of evaluations to recompute from the weights by independent code
         full: also make every evaluation, figure and the report again from weights and tokens
         retrain: runs to train again from their specs, which takes as long as it took
+        retokenize: also make corpus and tokens again from the source, which must be here, or is downloaded
     """
     if sample < 0:
         raise ConfigError(f"sample cannot be {sample}", "--sample", "give a number of evaluations, or 0 for none")
     with unpacked(results) as home:
         _check_runs(home, retrain)
-        record = examine(ResultsFolder(home, figures or default_figures(home)), sample, full, retrain)
+        record = examine(ResultsFolder(home, figures or default_figures(home)), sample, full, retrain, retokenize)
     if out_json is not None:  # its inventory will cover files without a manifest
         record["uncovered"] = [name for name in record["uncovered"] if name not in record["inventory"]]
     print(summary(record), flush=True)
@@ -132,11 +136,11 @@ def _remedy(finding: dict[str, str], results: Path) -> str:
 
 
 def examine(
-    folder: ResultsFolder, sample: int = 1, full: bool = False, retrain: Collection[str] = ()
+    folder: ResultsFolder, sample: int = 1, full: bool = False, retrain: Collection[str] = (), retokenize: bool = False
 ) -> dict[str, Any]:
     """Run all checks; return the outcome as JSON."""
     done, findings = [], []
-    for name, description, check in checks(sample, full, retrain):
+    for name, description, check in checks(sample, full, retrain, retokenize):
         found = _collect(name, check, folder)
         findings += found
         done.append({"name": name, "description": description} | _counts(found))
@@ -157,11 +161,15 @@ def examine(
         "mismatches": [_as_json(f) for f in findings if f.level == "mismatch"],
         "unseen": [_as_json(f) for f in findings if f.level == "unseen"],
         "notes": [_as_json(f) for f in findings if f.level == "note"],
-        "on_trust": completeness.trusted(folder, list(retrain)),
+        "on_trust": completeness.trusted(folder, list(retrain), retokenize and not _unseen(findings, "retokenize")),
         "uncovered": checksums.uncovered(folder),
         "inventory": inventory,
         "root": sha256_bytes(canonical_json(inventory).encode()),
     }
+
+
+def _unseen(findings: list[Finding], check: str) -> bool:
+    return any(finding.check == check and finding.level == "unseen" for finding in findings)
 
 
 def _counts(found: list[Finding]) -> dict[str, int]:

@@ -48,15 +48,16 @@ def complete(folder: ResultsFolder) -> Iterator[Finding]:
             yield Finding("complete", name, "left out of the bundle: not checked", "unseen")
 
 
-def trusted(folder: ResultsFolder, retrained: list[str]) -> list[str]:
+def trusted(folder: ResultsFolder, retrained: list[str], retokenized: bool = False) -> list[str]:
     """What no check makes again, in words."""
     found = {manifest.get("job") for manifest in folder.manifests.values()}
     words = {
-        "fetch": "the corpus is the one that was downloaded or given",
-        "encode": "tokens were made from that corpus (shards match their index)",
+        "fetch": "the corpus is the one that was downloaded or given, and tokens were made from it; see `--retokenize`",
         "train": "weights were trained as their spec says; train a run again with `--retrain RUN`",
         "complexity": "the measured times and memory behind Table 1",
     }
+    if retokenized:
+        del words["fetch"]
     listed = [text for job, text in words.items() if job in found and job in ON_TRUST]
     again = sorted(trained(folder) & set(retrained))
     return listed + [f"(trained again: {', '.join(again)})"] * bool(again)

@@ -27,7 +27,7 @@ from lmu_scaling.fingerprint import module_hashes
 from lmu_scaling.jobs import Job, jobs
 from lmu_scaling.manifests import environment
 
-# Jobs that are not made again: their inputs are temporary or the network, or they measure, or take hours.
+# Jobs that are not made again here: they measure, take hours, or have temporary inputs (retokenize.py repeats those).
 ON_TRUST = ("fetch", "encode", "deduplicate", "shard", "train", "complexity")
 NO_RESULT = ("audit", "bundle", "plan")
 CHEAP = ("table", "fit", "claims", "paper-table")
@@ -82,7 +82,7 @@ def replay(folder: ResultsFolder, name: str) -> Iterator[Finding]:
         yield Finding("replay", name, f"not made again: {error} is not in this folder", "unseen")
     except (UserError, Exception, SystemExit) as error:  # what a forged or damaged file makes a job raise is open
         reason = error.what if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
-        yield _excused(folder, name, Finding("replay", name, f"its job does not run on its inputs: {reason}"))
+        yield excused(folder, name, Finding("replay", name, f"its job does not run on its inputs: {reason}"))
 
 
 def _inputs(folder: ResultsFolder, name: str) -> list[str | None]:
@@ -107,7 +107,7 @@ def _run(folder: ResultsFolder, name: str, entry: Job, scratch: Path) -> Iterato
     yield from disagreements(folder, name, entry, arguments, hints, list(made))
     if entry.name == "train":
         arguments["code"] = manifest["code"]
-    _call(entry, handler, arguments)
+    call(entry, handler, arguments)
     listed = [folder.name_of(e, name) for entries in manifest["outputs"].values() for e in entries]
     for output in listed:
         if output not in made:
@@ -120,7 +120,8 @@ def _run(folder: ResultsFolder, name: str, entry: Job, scratch: Path) -> Iterato
             yield from _judged(folder, name, output, found)
 
 
-def _call(entry: Job, handler: Callable[..., Any], arguments: dict[str, Any]) -> None:
+def call(entry: Job, handler: Callable[..., Any], arguments: dict[str, Any]) -> None:
+    """Run a handler silently."""
     import torch
 
     positional = [arguments[p.name] for p in entry.parameters if p.positional]
@@ -172,12 +173,12 @@ def _judged(folder: ResultsFolder, name: str, output: str, found: Difference) ->
     job = folder.manifests[name]["job"]
     what = f"made again by job {job} it is different: {found.what}"
     if same_machine(folder.manifests[name]) or found.size > LOSSES.get(job, NUMBERS):
-        yield _excused(folder, name, Finding("replay", output, what))
+        yield excused(folder, name, Finding("replay", output, what))
     else:
         yield Finding("replay", output, f"made on another machine; the largest difference is {found.size:.1g}", "note")
 
 
-def _excused(folder: ResultsFolder, name: str, finding: Finding) -> Finding:
+def excused(folder: ResultsFolder, name: str, finding: Finding) -> Finding:
     """A mismatch, unless other code or another environment explains it: then it was not checked."""
     manifest = folder.manifests[name]
     if changed := changed_modules(manifest):
