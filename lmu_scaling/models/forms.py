@@ -1,11 +1,14 @@
 """Which form of a computation runs where: the one place that decides. All forms of a computation give the same result.
 
-| | LMU with implicit attention | global attention | loss of the head |
-|---|---|---|---|
-| CPU, C compiler | C, in float32 (`native`) | C, in float32 (`native`) | C; without AVX-512 for d ≤ 80 (`native`) |
-| CPU otherwise | torch (`time` for small q', else `torch`) | `torch` | torch tiles (`tiles`) |
-| GPU | matrix products, then Triton (`products`) | `torch` | a Triton kernel that writes no logits (`triton`) |
-| GPU, no Triton or a failed check | matrix products, then torch | `torch` | torch, in chunks (`chunks`) |
+| | LMU with implicit attention | attention | LSTM | loss of the head |
+|---|---|---|---|---|
+| CPU, C compiler | C (`native`) | C (`native`) | C (`native`), else `torch` | C (`native`), else `tiles` |
+| CPU otherwise | torch (`time` for small q', else `torch`) | `torch` | `torch` | torch tiles (`tiles`) |
+| GPU | matrix products, then Triton (`products`) | `torch` | `torch` | Triton, writes no logits (`triton`) |
+| GPU, no Triton or a failed check | matrix products, then torch | `torch` | `torch` | torch, in chunks (`chunks`) |
+
+The C kernels compute in float32. Without AVX-512 that of the head serves d ≤ 80, and that of the LSTM is not used; in
+float32 it is not used above d = 64 either.
 
 A CPU with AVX512-BF16 multiplies bfloat16 in the head under autocast. Another one with a C compiler rounds the operands
 alike and multiplies in float32: torch would emulate bfloat16. A GPU's products run in bfloat16 under autocast, else in
@@ -31,6 +34,7 @@ WIDEST_HEAD = 80  # up to here the kernel without AVX-512 is faster: 1.2 to 1.4 
 NARROWEST_BFLOAT16 = (
     48  # d from which torch's linear layers are faster in bfloat16 on a CPU: 1.8 to 2.2 times; 0.7 at 32
 )
+WIDEST_LSTM = 64  # up to here in float32: 1.1 to 1.3 times as fast as torch's; 0.9 at d = 96 (in bfloat16 1.4 times)
 WIDEST_TRITON_HEAD = 256  # a block of tokens' gradients must fit a GPU's registers
 
 
@@ -69,6 +73,17 @@ def attention_form(device: str, dtype: torch.dtype, compiled: bool) -> str:
     return "native" if usable else "torch"
 
 
+def lstm_form(x: Tensor, compiled: bool) -> str:
+    """Torch's own multiplies float32 faster than the products that the kernel needs."""
+    usable = x.device.type == "cpu" and computed_in(x) == torch.float32 and compiled and native.vectors() > 0
+    return "native" if usable and (x.shape[-1] <= WIDEST_LSTM or product_dtype(x) == torch.bfloat16) else "torch"
+
+
+def computed_in(x: Tensor) -> torch.dtype:
+    """Half precision is no dtype for states and sums."""
+    return torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
+
+
 def step_form(device: str, dtype: torch.dtype, compiled: bool) -> str:
     """Of the products of one step of the LMU: torch's are half as fast where there is AVX-512."""
     usable = device == "cpu" and dtype == torch.float32 and compiled and native.vectors() > 0
@@ -80,7 +95,7 @@ def product_dtype(x: Tensor) -> torch.dtype:
     kind = "cuda" if x.device.type == "meta" else x.device.type
     if torch.is_autocast_enabled(kind):
         return torch.get_autocast_dtype(kind)
-    return torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
+    return computed_in(x)
 
 
 @functools.cache

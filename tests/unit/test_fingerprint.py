@@ -171,6 +171,7 @@ def test_no_layer_and_no_variant_is_imported_by_training_or_evaluation(job: str)
 KERNELS = {
     "lmu": {f"kernels/{name}.c" for name in ("convolution", "attention", "product")},
     "attention": {"kernels/causal_attention.c"},
+    "lstm": {"kernels/lstm.c"},
 }
 KERNELS["attention_qk_norm"] = KERNELS["attention"]
 

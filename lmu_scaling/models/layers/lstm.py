@@ -24,20 +24,27 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lmu_scaling.models import native
+from lmu_scaling.models.forms import lstm_form
 from lmu_scaling.models.layer import Layer, glorot_
 from lmu_scaling.models.legendre import full_precision
+from lmu_scaling.models.lstm_kernel import lstm
 
 
 class LSTM(Layer):
     """One LSTM layer of width d with torch's two bias vectors. The forget gates start open (bias 1).
 
-    It runs in float32. Under bfloat16 autocast cuDNN would run in float16 without loss scaling, and 14 to 31 % of the
+    States are float32. Under bfloat16 autocast cuDNN would run in float16 without loss scaling, and 14 to 31 % of the
     gradients at the paper's batch would round to zero.
     """
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
         self.cell = nn.LSTM(spec.d, spec.d, batch_first=True)
+        self.compiled = False
+
+    def configure(self, compile: str, recompute: bool) -> None:
+        self.compiled = native.allowed(compile)
 
     def initialise(self, generator: torch.Generator | None) -> None:
         parameter = self.cell.get_parameter
@@ -49,6 +56,10 @@ class LSTM(Layer):
             nn.init.constant_(gate, 1.0 if index == 1 else 0.0)
 
     def forward(self, x_bnd: Tensor) -> Tensor:
+        if lstm_form(x_bnd, self.compiled) == "native":
+            parameter = self.cell.get_parameter
+            bias_g = parameter("bias_ih_l0") + parameter("bias_hh_l0")
+            return lstm(x_bnd, parameter("weight_ih_l0"), parameter("weight_hh_l0"), bias_g)
         return self._run(x_bnd)[0]
 
     def initial_state(self, batch: int, device: torch.device | None) -> tuple[Tensor, Tensor]:
