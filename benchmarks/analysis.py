@@ -35,7 +35,12 @@ def bootstrap_table(args: argparse.Namespace, root: Path) -> Table:
     folder = root / "analysis"
     table(root, runs, folder / "runs.csv", folder / "history.parquet")
     rows = usable(read_table(folder / "runs.csv"))
-    outputs = {"fits": folder / "fits.json", "curves": folder / "c.csv", "multipliers": folder / "m.csv"}
+    outputs = {
+        "fits": folder / "fits.json",
+        "curves": folder / "c.csv",
+        "multipliers": folder / "m.csv",
+        "frontier": folder / "f.csv",
+    }
     works: dict[str, Callable[[], Any]] = {
         "resample seeds and test sequences": lambda: make_cells(
             rows, block_sums(root, rows["run"].tolist()), DRAWS, 0.95, 0

@@ -291,11 +291,11 @@ def write_experiment(root: Path, design: Design = DEFAULT, draws: int = 200) -> 
     runs, folder, few = write_results(root, design), root / "analysis", {"draws": draws}
     csv = {
         name: folder / f"{name}.csv"
-        for name in ("runs", "curves", "multipliers", "per_token_fits", "counts", "table2", "complexity", "slopes")
+        for name in ("runs", "curves", "multipliers", "frontier", "per_token_fits", "counts", "table2", "complexity")
     } | {"slopes": folder / "complexity_slopes.csv"}
     write_table(root, runs, design)
     per_token(root, runs, **PER_TOKEN | few, curves=folder / "per_token.parquet", fits=csv["per_token_fits"])
-    outputs = {"fits": folder / "fits.json", "curves": csv["curves"], "multipliers": csv["multipliers"]}
+    outputs = {"fits": folder / "fits.json", **{name: csv[name] for name in ("curves", "multipliers", "frontier")}}
     fit(csv["runs"], root, **FIT | few, **outputs)
     counts(design.models(), csv["counts"], csv["table2"])
     complexity(

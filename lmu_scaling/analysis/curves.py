@@ -25,7 +25,7 @@ CURVE_POINTS = 60
 def all_curves(cells: Cells, paper: dict[str, Any]) -> pd.DataFrame:
     """Fits over the sizes of each variant; reference laws over all sizes that were trained."""
     frames = []
-    shift_b = _common_shift(cells)
+    shift_b = common_shift(cells)
     below, above = cells.interval(shift_b)
     own = replace(cells, log_loss=cells.log_loss - shift_b[:, None])
     keys: Any
@@ -48,7 +48,7 @@ def all_curves(cells: Cells, paper: dict[str, Any]) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def _common_shift(cells: Cells) -> Array:
+def common_shift(cells: Cells) -> Array:
     """Mean deviation of ln L over all cells, in each draw; zero if there is one variant, with nothing to compare."""
     if cells.frame["variant"].nunique() < 2:
         return np.zeros(len(cells.log_loss))

@@ -1,6 +1,6 @@
 """Fit the scaling laws of our runs, with intervals (section 5; docs/claims.md describes the method).
 
-Reads `runs.csv` and the losses per test sequence; writes `fits.json`, `curves.csv` and `multipliers.csv`.
+Reads `runs.csv` and the losses per test sequence; writes `fits.json`, `curves.csv`, `multipliers.csv`, `frontier.csv`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from lmu_scaling.analysis.bootstrap import Cells, block_sums, make_cells, sum_intervals
 from lmu_scaling.analysis.comparisons import comparisons, gain_ratios
 from lmu_scaling.analysis.curves import all_curves
+from lmu_scaling.analysis.frontier import frontier as compute_frontier
 from lmu_scaling.analysis.joint import fit_one_joint, held_out
 from lmu_scaling.analysis.laws import SumFit, curvature, fit_power, fit_sum, power_report, sum_report
 from lmu_scaling.analysis.multipliers import multipliers as all_multipliers
@@ -40,6 +41,7 @@ def fit(
     fits: Output,
     curves: Output,
     multipliers: Output,
+    frontier: Output,
     paper: Input = PAPER,
 ) -> dict[str, Any]:
     """Fit power laws with intervals; compute reference curves and multipliers at matched loss.
@@ -54,6 +56,7 @@ def fit(
         fits: fits.json; problems are listed under `notes`
         curves: curves.csv
         multipliers: multipliers.csv
+        frontier: frontier.csv
         paper: catalogue of the numbers the paper prints
     """
     printed, everything = load_paper(paper), read_table(table)
@@ -65,7 +68,7 @@ def fit(
         return make_cells(part, block_sums(results, part["run"].tolist()), draws, confidence, seed)
 
     cells = cells_of(rows)
-    powers, saturating, joint, joint_draws = _fit_all(cells, printed)
+    powers, saturating, joint, laws = _fit_all(cells, printed)
     if len(of_paper):
         powers += _power_laws(cells_of(of_paper), printed, PAPER_RECIPE)
     write_json(
@@ -91,21 +94,24 @@ def fit(
     )
     write_csv(curves, all_curves(cells, printed))
     vocab = int(rows["vocab"].iloc[0])
-    write_csv(multipliers, all_multipliers(cells, printed, reference, vocab, joint_draws))
+    write_csv(
+        multipliers, all_multipliers(cells, printed, reference, vocab, {name: law[1] for name, law in laws.items()})
+    )
+    write_csv(frontier, compute_frontier(cells, laws))
     return {"cells": len(cells.frame), "runs": len(rows)}
 
 
 def _fit_all(
     cells: Cells, paper: dict[str, Any]
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]], dict[str, SumFit]]:
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]], dict[str, tuple[SumFit, SumFit]]]:
     saturating = [fit_one_saturating(cells, variant, multiple) for variant, multiple in _budgets(cells)]
-    joint, joint_draws = [], {}
+    joint, laws = [], {}
     for variant in dict.fromkeys(cells.frame["variant"]):
-        entry, drawn = fit_one_joint(cells, variant)
+        entry, law = fit_one_joint(cells, variant)
         joint.append(entry)
-        if drawn is not None and entry["identified"]:
-            joint_draws[variant] = drawn
-    return _power_laws(cells, paper, MAIN), saturating, joint, joint_draws
+        if law is not None and entry["identified"]:
+            laws[variant] = law
+    return _power_laws(cells, paper, MAIN), saturating, joint, laws
 
 
 def _power_laws(cells: Cells, paper: dict[str, Any], setting: str) -> list[dict[str, Any]]:

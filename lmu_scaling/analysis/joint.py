@@ -22,8 +22,8 @@ MIN_BUDGETS = 3
 MIN_SIZES_POWER = 3  # of a power law that predicts: two points fit any line
 
 
-def fit_one_joint(cells: Cells, variant: str) -> tuple[dict[str, Any], SumFit | None]:
-    """The law of one variant over all its budgets, and its draws."""
+def fit_one_joint(cells: Cells, variant: str) -> tuple[dict[str, Any], tuple[SumFit, SumFit] | None]:
+    """The law of one variant over all its budgets; its estimate and draws, if it could be fitted."""
     rows = cells.select(variant, multiple=None)
     sizes, budgets = cells.distinct_n(rows), int(cells.frame.loc[rows, "tokens"].nunique())
     entry: dict[str, Any] = {"variant": variant, "sizes": sizes, "budgets": budgets, "identified": False}
@@ -35,12 +35,20 @@ def fit_one_joint(cells: Cells, variant: str) -> tuple[dict[str, Any], SumFit | 
     entry |= {"fitted": True, "method": f"Huber({DELTA:g}) on ln L", "points": len(rows)}
     entry |= sum_intervals(point, drawn, cells.confidence, "a", "b") | _goodness(point, cells.point[rows])
     entry["draws_converged"] = float(drawn.converged.mean())
+    entry["size_exponent"] = float(growth_exponent(point)[0])
+    entry["size_exponent_low"], entry["size_exponent_high"] = cells.interval(growth_exponent(drawn))
     entry["E_identified"] = bool(entry["E_low"] > 0)
     problem = _problem(entry)
     entry["identified"] = not problem
     entry["note"] = problem or ("" if entry["E_identified"] else "E is not identified: its interval covers 0")
     entry["least_squares"] = sum_intervals(squares, squares_drawn, cells.confidence, "a", "b") | report
-    return entry, drawn
+    return entry, (point, drawn)
+
+
+def growth_exponent(law: SumFit) -> Array:
+    """b / (a + b): with it the best N grows with compute, if a token costs in proportion to N."""
+    a, b = law.exponents.T
+    return np.asarray(b / (a + b))
 
 
 def _variables(cells: Cells, rows: Rows) -> list[Array]:

@@ -52,7 +52,12 @@ def evidence(root, design, slopes=None):
     main = [run for run in runs if "-x1-" in run]
     curves = {"curves": folder / "per_token.parquet", "fits": folder / "per_token_fits.csv"}
     per_token(root, main, **PER_TOKEN, **curves)
-    outputs = {"fits": "fits.json", "curves": "curves.csv", "multipliers": "multipliers.csv"}
+    outputs = {
+        "fits": "fits.json",
+        "curves": "curves.csv",
+        "multipliers": "multipliers.csv",
+        "frontier": "frontier.csv",
+    }
     fit(folder / "runs.csv", root, **FIT, **{key: folder / name for key, name in outputs.items()})
     rows = [{"layer": layer, "quantity": quantity} for layer, quantity in SLOPES]
     middles = [sum(band) / 2 for band in SLOPES.values()]

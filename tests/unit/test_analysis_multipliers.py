@@ -58,7 +58,12 @@ def made(tmp_path, **changes):
     runs = write_results(tmp_path, design)
     folder = tmp_path / "analysis"
     table(tmp_path, runs, folder / "runs.csv", folder / "sensitivity.csv", folder / "history.parquet")
-    outputs = {"fits": "fits.json", "curves": "curves.csv", "multipliers": "multipliers.csv"}
+    outputs = {
+        "fits": "fits.json",
+        "curves": "curves.csv",
+        "multipliers": "multipliers.csv",
+        "frontier": "frontier.csv",
+    }
     fit(folder / "runs.csv", tmp_path, **FIT, **{key: folder / name for key, name in outputs.items()})
     return pd.read_csv(folder / "multipliers.csv"), design
 

@@ -17,6 +17,7 @@ COLUMNS = {
     "per_token_fits.csv": "variant size multiple axis E A a plateau plateau_low plateau_high early late",
     "curves.csv": "kind name multiple n loss low high",
     "multipliers.csv": "quantity variant against size n loss value low high infinite_share beyond",
+    "frontier.csv": "variant flops loss low high n n_low n_high tokens edge",
     "counts.csv": "variant label size d context vocab blocks ffn heads q q_reduced theta target n_exact n_kaplan "
     "n_embedding n_positions n_total flops_forward flops_head flops_training",
     "table2.csv": "variant size layer operation repeats parameters_formula parameters parameters_measured "
@@ -36,7 +37,7 @@ def analysis(tmp_path_factory):
 @pytest.mark.parametrize("name", COLUMNS)
 def test_each_table_has_the_columns_of_the_contract(analysis, name):
     frame = pd.read_csv(analysis / name) if name.endswith("csv") else pd.read_parquet(analysis / name)
-    assert len(frame)
+    assert len(frame) or name == "frontier.csv"  # no joint law is identified here
     assert set(COLUMNS[name].split()) <= set(frame.columns)
 
 

@@ -40,6 +40,7 @@ def run_fit(root):
         fits=folder / "fits.json",
         curves=folder / "curves.csv",
         multipliers=folder / "multipliers.csv",
+        frontier=folder / "frontier.csv",
     )
     return json.loads((folder / "fits.json").read_text())
 

@@ -70,7 +70,7 @@ rule per_token:
 
 
 rule fit:
-    """Power laws with intervals, reference curves, and multipliers at matched loss."""
+    """Power laws with intervals, reference curves, multipliers at matched loss, the best loss for a compute."""
     input:
         table=f"{ANALYSIS}/runs.csv",
         sequences=evaluated("evaluation/{run}/sequences.parquet"),
@@ -78,6 +78,7 @@ rule fit:
         fits=f"{ANALYSIS}/fits.json",
         curves=f"{ANALYSIS}/curves.csv",
         multipliers=f"{ANALYSIS}/multipliers.csv",
+        frontier=f"{ANALYSIS}/frontier.csv",
         manifest=f"{ANALYSIS}/fits.manifest.json",
     log:
         f"{RESULTS}/logs/fit.log",

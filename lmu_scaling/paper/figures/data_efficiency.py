@@ -19,7 +19,8 @@ INPUTS = ("analysis/multipliers.csv",)
 OURS = {"lmu": "lmu", "lmu_attention": "lmu_attention"}
 PRINTED = {"paper_lmu": "lmu", "paper_lmu_attention": "lmu_attention"}
 PANELS = (
-    ("transformer", OURS, "Our LMU against our transformer"),
+    ("transformer", OURS, "Against our GPT-2-style transformer"),
+    ("transformer_modern", OURS, "Against our modern transformer"),
     ("kaplan", PRINTED, "The paper's laws against Kaplan's"),
 )
 TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
@@ -31,19 +32,23 @@ def draw(inputs: dict[str, Path], look: Look) -> tuple[Figure, str]:
     )
     tokens = table[table["quantity"] == "tokens"]
     claimed = load_paper()["data_efficiency"]["token_multiplier"]
-    figure, panels = look.panels(2, 2.8, 4.9, sharey=True)
-    chosen = [tokens[(tokens["against"] == a) & tokens["variant"].isin(list(names))] for a, names, _ in PANELS]
+    found = {a: tokens[(tokens["against"] == a) & tokens["variant"].isin(list(names))] for a, names, _ in PANELS}
+    shown = [panel for panel in PANELS if panel[0] != "transformer_modern" or len(found[panel[0]])]
+    chosen = [found[against] for against, _, _ in shown]
+    figure, panels = look.panels(len(shown), 2.8, 2.45 * len(shown), sharey=True)
     ceiling = _ceiling(pd.concat(chosen))
     _value_axis(panels[0], chosen, ceiling, claimed)
-    for axes, own, (_, names, title) in zip(panels, chosen, PANELS, strict=True):
+    for axes, own, (_, names, title) in zip(panels, chosen, shown, strict=True):
         axes.set_title(title, loc="left")
         _panel(axes, own, names, ceiling, claimed, look)
     if look.wide(figure):
-        panels[1].label_outer()
+        for axes in panels[1:]:
+            axes.label_outer()
     else:
-        panels[1].set_ylabel("Token multiplier")
+        for axes in panels[1:]:
+            axes.set_ylabel("Token multiplier")
     legend(figure, {variant: look.mark(variant) for variant in OURS}, 2, line=False)
-    return figure, _caption(chosen[0], chosen[1], claimed, look)
+    return figure, _caption(found, claimed, look)
 
 
 def _ceiling(tokens: pd.DataFrame) -> float:
@@ -115,18 +120,21 @@ def _arrow(axes: Axes, n: float, start: float, end: float, mark: Mark) -> None:
     axes.annotate("", (n, end), (n, start), arrowprops=style)
 
 
-def _caption(ours: pd.DataFrame, printed: pd.DataFrame, claimed: int, look: Look) -> str:
+def _caption(found: dict[str, pd.DataFrame], claimed: int, look: Look) -> str:
     text = (
-        "How many times more tokens a transformer of equal N needs to reach the same loss, with intervals. Left: our "
-        "LMUs against our own transformer. A hollow marker is a bound, the largest or smallest budget that was "
-        "trained, and its arrow points to where the value lies. Right: the paper's printed laws against Kaplan's law, "
-        "with intervals from the rounding of the printed constants; on the line ∞ no number of tokens is enough. The "
+        "How many times more tokens a transformer of equal N needs to reach the same loss, with intervals: our LMUs "
+        "against our own transformers, and the paper's printed laws against Kaplan's law. A hollow marker is a bound, "
+        "the largest or smallest budget that was trained, and its arrow points to where the value lies. Intervals of "
+        "the printed laws come from the rounding of their constants; on the line ∞ no number of tokens is enough. The "
         f"dashed line is the paper's claim, {claimed}×. "
     )
-    for variant in look.order(ours["variant"]):
-        row = ours[ours["variant"] == variant].sort_values("n").iloc[-1]
-        text += f"{look.label(variant)} at N = {row['n']:,.0f}: {_multiplier_text(row)} against our transformer. "
-    if ours.empty:
+    printed = found["kaplan"]
+    for baseline, ours in list(found.items())[:2]:
+        for variant in look.order(ours["variant"]):
+            row = ours[ours["variant"] == variant].sort_values("n").iloc[-1]
+            text += f"{look.label(variant)} at N = {row['n']:,.0f}: {_multiplier_text(row)} against our "
+            text += f"{look.label(baseline)[:1].lower()}{look.label(baseline)[1:]}. "
+    if found["transformer"].empty:
         text += "No multiplier against our own transformer: it was not trained at several token budgets. "
     lmu = printed[printed["variant"] == "paper_lmu"]
     if len(lmu):
