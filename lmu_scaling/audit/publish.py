@@ -25,6 +25,7 @@ RESULTS = {  # in results/<experiment> → beside the bundle
     "analysis/sensitivity.csv": "sensitivity.csv",
     "analysis/fits.json": "fits.json",
     "analysis/multipliers.csv": "multipliers.csv",
+    "analysis/frontier.csv": "frontier.csv",
     "analysis/per_token_fits.csv": "per_token_fits.csv",
     "tokens/report.csv": "filters.csv",
     "tokens/overlap.csv": "overlap.csv",

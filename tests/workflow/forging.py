@@ -51,7 +51,8 @@ def _change(value: Any, wanted: type) -> bool:
 
 
 def _csv(data: bytes) -> bytes:
-    rows = list(csv.DictReader(io.StringIO(data.decode())))
+    reader = csv.DictReader(io.StringIO(data.decode()))
+    rows = list(reader) or [dict.fromkeys(reader.fieldnames or [], "1")]  # an empty table gets a row
     for key in reversed(list(rows[0])):
         try:
             rows[0][key] = repr(float(rows[0][key]) * 1.01 + 0.001)
