@@ -146,6 +146,27 @@ def test_a_sequence_hardly_depends_on_those_beside_it():
 
 
 @needs_compiler
+@settings(max_examples=30, deadline=None)
+@given(b=st.integers(1, 4), n=st.integers(1, 40), d=st.integers(1, 70), k=st.integers(1, 9), threads=st.integers(2, 8))
+def test_threads_that_share_a_pair_of_vectors_give_what_one_gives(b, n, d, k, threads):
+    """Work is cut anywhere between filters; two threads then add to the same gradients."""
+    g = torch.Generator().manual_seed(n)
+    filters, x = (torch.randn(shape, generator=g) for shape in ((k, n), (b, n, d)))
+    before, found = torch.get_num_threads(), []
+    for count in (1, threads):
+        torch.set_num_threads(count)
+        convolution = lmu_kernels.Convolution(filters, d)
+        y, dx = convolution.empty(b).zero_(), torch.full_like(x, torch.nan)
+        convolution.forward(x, y)
+        convolution.backward(x, y, dx)
+        found.append((y, dx, convolution.filter_gradient()))
+    torch.set_num_threads(before)
+    assert torch.equal(found[0][0], found[1][0])
+    for one, several in zip(*found, strict=True):
+        torch.testing.assert_close(several, one, rtol=1e-4, atol=1e-5 * float(one.abs().max()))
+
+
+@needs_compiler
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_compiled_kernels_repeat_bit_for_bit(threads):
     before = torch.get_num_threads()
@@ -268,11 +289,12 @@ def test_without_a_compiler_it_runs_in_torch_and_says_so_once():
     assert done.stderr.count("no C compiler") == 1
 
 
-def test_insisting_on_a_compiler_that_is_missing_is_explained(monkeypatch):
+@pytest.mark.parametrize("variant", ["lmu", "transformer", "lstm"])
+def test_insisting_on_a_compiler_that_is_missing_is_explained(monkeypatch, variant):
     monkeypatch.setattr(native, "kernels", lambda: None)
     with pytest.raises(ModelError, match="no C compiler"):
-        build(resolve("lmu", 16, 32, 20), compile="on")
-    assert build(resolve("lstm", 16, 32, 20), compile="on")
+        build(resolve(variant, 16, 32, 20), compile="on")
+    assert build(resolve(variant, 16, 32, 20), compile="auto")
 
 
 @pytest.mark.parametrize("compile", ["off", pytest.param("on", marks=needs_compiler)])

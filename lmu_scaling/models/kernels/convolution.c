@@ -191,9 +191,17 @@ int lmu_filter_gradient(const float *sums, int threads, float *filters, const fl
 typedef struct {
   const float *x, *spectra, *w, *dy;
   float *y, *dx, *sums;
+  float *rests; /* [threads][n][2 W]: what a thread adds to the dx of the pair of vectors that it shares with the one before */
+  long *shared; /* [threads]: that pair, or -1 */
   long batch, n, size, tiles;
   int d, k;
 } Job;
+
+/* Work is shared out by pairs of vectors and their filters, so that a few pairs keep many threads busy. */
+typedef struct {
+  long pair;
+  int first, last; /* filters */
+} Run;
 
 /* One vector of channels of one sequence, as offsets into x and y; `left` is the number of its channels, or more. */
 typedef struct {
@@ -208,6 +216,14 @@ static Vector vector_at(const Job *job, long index) {
   const long per_sequence = (job->d + W - 1) / W, b = index / per_sequence, first = index % per_sequence * W;
   if (b >= job->batch) return (Vector){0, 0, 0};
   return (Vector){b * job->n * job->d + first, (b * job->tiles * job->d + first) * job->k * TILE, (int)(job->d - first)};
+}
+
+static inline long pairs_of(const Job *job) { return (vectors_of(job) + 1) / 2; }
+
+/* The filters from `unit` on that belong to one pair and lie before `last`. */
+static Run run_at(const Job *job, long unit, long last) {
+  const int first = (int)(unit % job->k);
+  return (Run){unit / job->k, first, (int)(last - unit < job->k - first ? first + last - unit : job->k)};
 }
 
 /* Two vectors of channels, transformed. */
@@ -232,16 +248,17 @@ static inline void load_steps(const Job *job, Vector at, int i, long t, vec v[W]
 }
 
 /* A quarter of the spectrum at a time, which stays in the first-level cache. */
-static int convolve(const void *argument, int thread, long first_item, long last_item) {
+static int convolve(const void *argument, int thread, long unit, long last) {
   const Job *job = argument;
   const long size = job->size, m = size / 4;
   cvec *z = aligned_alloc(64, 2 * (size_t)size * sizeof(cvec)), *product = z + size;
   (void)thread;
   if (!z) return 1;
-  for (long item = first_item; item < last_item; item++) {
-    const Vector re = vector_at(job, 2 * item), im = vector_at(job, 2 * item + 1);
+  for (Run run; unit < last; unit += run.last - run.first) {
+    run = run_at(job, unit, last);
+    const Vector re = vector_at(job, 2 * run.pair), im = vector_at(job, 2 * run.pair + 1);
     load_channels(z, job, re, im);
-    for (int i = 0; i < job->k; i++) {
+    for (int i = run.first; i < run.last; i++) {
       const float *h = job->spectra + 2 * (ptrdiff_t)i * size;
       for (long first = 0; first < size; first += m) {
         for (long f = first; f < first + m; f++) product[f] = times(z[f], h + 2 * f);
@@ -276,17 +293,24 @@ static void accumulate(cvec *back, const cvec *z, const cvec *g, const float *h,
   }
 }
 
-static int correlate(const void *argument, int thread, long first_item, long last_item) {
+/* Adds W steps of a pair's dx to one of its vectors. */
+static void add_some(float *to, const float *from, int left) {
+  if (left > 0) store_some(to, load_some(to, left) + load(from), left);
+}
+
+static int correlate(const void *argument, int thread, long unit, long last) {
   const Job *job = argument;
   const long size = job->size, m = size / 4;
   cvec *z = aligned_alloc(64, 3 * (size_t)size * sizeof(cvec)), *g = z + size, *back = g + size;
   if (!z) return 1;
   float *sums = job->sums + 2 * (ptrdiff_t)thread * job->k * size;
-  for (long item = first_item; item < last_item; item++) {
-    const Vector re = vector_at(job, 2 * item), im = vector_at(job, 2 * item + 1);
+  job->shared[thread] = -1;
+  for (Run run; unit < last; unit += run.last - run.first) {
+    run = run_at(job, unit, last);
+    const Vector re = vector_at(job, 2 * run.pair), im = vector_at(job, 2 * run.pair + 1);
     load_channels(z, job, re, im);
     memset(back, 0, (size_t)size * sizeof(cvec));
-    for (int i = 0; i < job->k; i++) {
+    for (int i = run.first; i < run.last; i++) {
       const float *h = job->spectra + 2 * (ptrdiff_t)i * size;
       float *sum = sums + 2 * (ptrdiff_t)i * size;
       for (long t = 0; t < size / 2; t += W) {
@@ -302,6 +326,11 @@ static int correlate(const void *argument, int thread, long first_item, long las
       }
     }
     inverse_lower(back, size, job->w);
+    if (run.first > 0) { /* the thread before writes this pair's dx */
+      job->shared[thread] = run.pair;
+      memcpy(job->rests + (ptrdiff_t)thread * job->n * 2 * W, back, (size_t)job->n * sizeof(cvec));
+      continue;
+    }
     for (long t = 0; t < job->n; t++) {
       store_some(job->dx + re.x + t * job->d, back[t].re, re.left);
       store_some(job->dx + im.x + t * job->d, back[t].im, im.left);
@@ -317,7 +346,7 @@ int lmu_convolve(const float *x, const float *spectra, const float *w, float *y,
                  int threads) {
   Job job = {.x = x, .spectra = spectra, .w = w, .y = y, .batch = batch, .n = n, .size = size, .d = d, .k = k};
   job.tiles = (n + TILE - 1) / TILE;
-  return lmu_share(convolve, &job, (vectors_of(&job) + 1) / 2, threads);
+  return lmu_share(convolve, &job, pairs_of(&job) * k, threads);
 }
 
 /* sums [threads][k][size][2] must be zero. */
@@ -325,5 +354,21 @@ int lmu_correlate(const float *x, const float *spectra, const float *w, const fl
                   long n, long size, int d, int k, int threads) {
   Job job = {.x = x, .spectra = spectra, .w = w, .dy = dy, .dx = dx, .sums = sums, .batch = batch};
   job.n = n, job.size = size, job.d = d, job.k = k, job.tiles = (n + TILE - 1) / TILE;
-  return lmu_share(correlate, &job, (vectors_of(&job) + 1) / 2, threads);
+  long shared[MOST_THREADS];
+  for (int thread = 0; thread < MOST_THREADS; thread++) shared[thread] = -1;
+  job.shared = shared;
+  job.rests = aligned_alloc(64, (size_t)threads * n * sizeof(cvec));
+  if (!job.rests) return 1;
+  const int failed = lmu_share(correlate, &job, pairs_of(&job) * k, threads);
+  for (int thread = 0; thread < threads && !failed; thread++) {
+    if (shared[thread] < 0) continue;
+    const Vector re = vector_at(&job, 2 * shared[thread]), im = vector_at(&job, 2 * shared[thread] + 1);
+    const float *rest = job.rests + (ptrdiff_t)thread * n * 2 * W;
+    for (long t = 0; t < n; t++, rest += 2 * W) {
+      add_some(dx + re.x + t * d, rest, re.left);
+      add_some(dx + im.x + t * d, rest + W, im.left);
+    }
+  }
+  free(job.rests);
+  return failed;
 }
