@@ -166,9 +166,21 @@ def arguments_of(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """A handler's arguments from the words of a command, and the annotations of its parameters."""
     parser = parser_of(entry, handler)
-    given = {name: text for name, text in vars(parser.parse_args(list(words[1:]))).items() if name not in RECORD}
     hints = typing.get_type_hints(handler, include_extras=True)
+    parsed = vars(parser.parse_args(_switched_on(entry, hints, words[1:])))
+    given = {name: text for name, text in parsed.items() if name not in RECORD}
     return {name: _converted(parser, name, text, hints[name]) for name, text in given.items()}, hints
+
+
+def _switched_on(entry: Job, hints: dict[str, Any], words: Sequence[str]) -> list[str]:
+    """In `audit --full FOLDER` the folder is not the value of --full, for which argparse would take it."""
+    if not any(parameter.positional for parameter in entry.parameters):
+        return list(words)
+    switches = {parameter.flag for parameter in entry.parameters if hints.get(parameter.name) is bool}
+    found = []
+    for word, after in zip(words, [*words[1:], ""], strict=True):
+        found += [word, "True"] if word in switches and after not in ("True", "False") else [word]
+    return found
 
 
 def _overview() -> argparse.ArgumentParser:

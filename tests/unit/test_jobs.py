@@ -93,6 +93,13 @@ def test_values_arrive_with_the_types_of_the_signature(toy: Path) -> None:
     assert (toy / "out").read_text() == "['PosixPath', 2, 2.5, 7, 'a', None, False]"
 
 
+@pytest.mark.parametrize("words", [["--full", "FOLDER"], ["FOLDER", "--full"], ["--full", "True", "FOLDER"]])
+def test_a_switch_does_not_take_the_folder_after_it_for_its_value(words: list[str]) -> None:
+    entry = jobs.find("audit")
+    arguments, _ = cli.arguments_of(entry, entry.load(), ["audit", *words])
+    assert (arguments["full"], arguments["results"]) == (True, Path("FOLDER"))
+
+
 @pytest.mark.parametrize("text", ["null", "None"])
 def test_null_and_pythons_none_are_no_value(toy: Path, text: str) -> None:
     assert cli.main(arguments(toy, **{"--limit": text, "--extra": None, "--loud": None})) == 0
