@@ -94,8 +94,7 @@ class Monitor:
     def close(self) -> None:
         if self.main:
             self.bar.close()
-            with disk_full_is_explained(self.folder):  # closing flushes the buffer once more
-                self.write()
-                self.live.close()
+            self.write()
+            self.live.close()
             if self.trackers is not None:
                 self.trackers.close()

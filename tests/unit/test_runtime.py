@@ -96,7 +96,7 @@ try:
         if part == "live log":
             monitor.advance(run)
         else:
-            monitor.live.write("not yet on the disk")
+            monitor.unwritten.append({"step": 2})
             monitor.close()
 except DiskFull as error:
     print(error.exit_code, flush=True)
