@@ -48,7 +48,7 @@ static void pack(const Job *job) {
         }
 }
 
-/* One step of `count` sequences, which lie `apart` floats of `hidden` from each other. */
+/* One step of `count` sequences. */
 static inline __attribute__((always_inline)) void forward(const Job *job, long first, long t, const int count) {
   const int d = job->d;
   const float *u = job->packed;
