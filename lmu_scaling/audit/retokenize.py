@@ -18,10 +18,12 @@ from lmu_scaling.audit.results_folder import Finding, ResultsFolder
 from lmu_scaling.audit.settings import disagreements
 from lmu_scaling.errors import UserError
 from lmu_scaling.jobs import jobs
+from lmu_scaling.paths import DATASETS
 from lmu_scaling.runtime import read_json
 
 JOBS = ("fetch", "survey", "encode", "deduplicate", "shard", "index")  # in order of execution
 SOURCE = "corpus/source.json"
+DOWNLOADS = Path("data")  # as in workflow/rules/corpus.smk
 
 
 def retokenized(folder: ResultsFolder) -> Iterator[Finding]:
@@ -35,11 +37,7 @@ def retokenized(folder: ResultsFolder) -> Iterator[Finding]:
             job = folder.manifests[name]["job"]
             try:
                 yield from _run(folder, name, Path(scratch))
-            except (
-                UserError,
-                Exception,
-                SystemExit,
-            ) as error:  # what a forged or damaged file makes a job raise is open
+            except (UserError, Exception, SystemExit) as error:  # a forged file can make a job raise anything
                 reason = error.what if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
                 level = "unseen" if job == "fetch" else "mismatch"
                 what = "the source cannot be read" if job == "fetch" else "its job does not run on what was made again"
@@ -60,19 +58,20 @@ def _run(folder: ResultsFolder, name: str, scratch: Path) -> Iterator[Finding]:
     handler = entry.load()
     arguments, hints = cli.arguments_of(entry, handler, manifest["command"][3:])
     for key, value in arguments.items():
-        if cli.role(hints[key]) and value is not None:
-            arguments[key] = _moved(folder, value, scratch)
+        if cli.role(hints[key]) and value not in (None, DATASETS, DOWNLOADS):
+            arguments[key] = moved(folder, value, scratch)
     yield from disagreements(folder, name, entry, arguments, hints, [])
     replay.call(entry, handler, arguments)
 
 
-def _moved(folder: ResultsFolder, value: Any, scratch: Path) -> Any:
+def moved(folder: ResultsFolder, value: Any, scratch: Path) -> Any:
+    """Where the scratch folder has a file of the results; a manifest may claim any path, and gets no other."""
     if isinstance(value, list):
-        return [_moved(folder, item, scratch) for item in value]
+        return [moved(folder, item, scratch) for item in value]
     name = folder.moved(Path(value).as_posix())
-    if name is None:  # a file of the program, or the folder of downloads
-        return value
-    path = scratch / name
+    path = scratch.resolve() / (name or "")
+    if name is None or not path.resolve().is_relative_to(scratch.resolve()):
+        raise replay.NotHere(str(value))
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
 
