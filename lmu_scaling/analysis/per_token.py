@@ -9,8 +9,9 @@ were fully correlated, which is conservative.
 The plateau statistic is the mean loss at positions (64, 128] minus that at (n/2, n]: at the paper's n = 1024 the gain
 from 64–128 tokens of context to 512–1024. `early` and `late` give the positions that are compared. `approach` is the
 gain before that, from the first 16 positions to (64, 128]: a model that learned nothing from context has none.
-`excess` is the plateau statistic minus that of our transformer (`control`) at the same size and budget. All curves are
-resampled over the same documents, so what is hard in the text cancels in it.
+`excess` is the plateau statistic minus that of our GPT-2-style transformer (`control`) at the same size and budget,
+`excess_modern` minus that of the modern transformer. All curves are resampled over the same documents, so what is hard
+in the text cancels in the difference.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lmu_scaling.analysis.bootstrap import block_starts, few_blocks, interval, read_sequences, sum_intervals
+from lmu_scaling.analysis.comparisons import BASELINES
 from lmu_scaling.analysis.laws import fit_sum, sum_report
 from lmu_scaling.analysis.table import MAIN, write_csv
 from lmu_scaling.errors import ResultsError
@@ -34,7 +36,7 @@ from lmu_scaling.spec import Run, parse_run
 
 Array = NDArray[np.float64]
 Cell = tuple[str, str, float]  # variant, size, budget
-CONTROL = "transformer"
+EXCESS = dict(zip(BASELINES, ("excess", "excess_modern"), strict=True))  # the column of each control
 FIRST_FITTED = 2  # the first token has hardly any context
 FIRST = (0, 16)
 EARLY = (64, 128)
@@ -100,7 +102,7 @@ def per_token(
             keys = dict(zip(("variant", "size", "multiple"), cell, strict=True))
             frames.append(_frame(curve, keys | {"split": SPLIT, "axis": axis}, confidence))
             row = keys | {"axis": axis, "seeds": len(cells[cell])} | describe(curve, confidence)
-            rows.append(row | _against_control(found, cell, confidence))
+            rows.append(row | _against_controls(found, cell, confidence))
     if not frames:
         raise ResultsError("no run has a usable per-token loss", str(results), "see which runs diverged")
     with atomic_write(curves, "wb") as binary:
@@ -271,13 +273,15 @@ def describe(curve: Curve, confidence: float) -> dict[str, Any]:
     return found | _interval("approach", curve.gain(FIRST, EARLY), confidence)
 
 
-def _against_control(curves: dict[Cell, Curve], cell: Cell, confidence: float) -> dict[str, Any]:
-    control = (CONTROL, *cell[1:])
-    if control not in curves:
-        return {"control": ""} | _interval("excess", None, confidence)
-    ours, theirs = curves[cell].plateau(), curves[control].plateau()
-    both = (ours[0] - theirs[0], ours[1] - theirs[1]) if ours and theirs else None
-    return {"control": CONTROL} | _interval("excess", both, confidence)
+def _against_controls(curves: dict[Cell, Curve], cell: Cell, confidence: float) -> dict[str, Any]:
+    """The gain minus that of each control of the same size and budget."""
+    found: dict[str, Any] = {"control": BASELINES[0] if (BASELINES[0], *cell[1:]) in curves else ""}
+    for baseline, column in EXCESS.items():
+        control = curves.get((baseline, *cell[1:]))
+        ours, theirs = curves[cell].plateau(), control.plateau() if control else None
+        both = (ours[0] - theirs[0], ours[1] - theirs[1]) if ours and theirs else None
+        found |= _interval(column, both, confidence)
+    return found
 
 
 def _interval(name: str, gain: tuple[float, Array] | None, confidence: float) -> dict[str, float]:

@@ -15,6 +15,7 @@ from lmu_scaling.analysis.claims.judge import judge_all
 from lmu_scaling.analysis.claims.nuisance import finer_sweep
 from lmu_scaling.analysis.claims.power_law import PAPER_ALPHA, PAPER_LEVEL
 from lmu_scaling.analysis.claims.scale import SCALE
+from lmu_scaling.analysis.per_token import EXCESS
 from lmu_scaling.analysis.reference import load_paper
 from tests.synthetic import PAPER, Design, Law
 from tests.unit.test_analysis_claims import AT_SCALE, evidence
@@ -407,6 +408,26 @@ def test_the_transformer_must_gain_where_the_lmu_is_flat(at_scale, low, passed):
     finding = judge_all(gains(at_scale, "lmu", control=(0.02, low), **row))["C7"]
     assert finding.verdict == (Verdict.REPRODUCED if passed else Verdict.INCONCLUSIVE)
     assert passed or ("the control fails" in finding.reason and finding.concept.verdict == Support.NOT_MET)
+
+
+def test_the_modern_transformer_is_a_control_of_its_own(study):
+    """C7m holds where the GPT-2-style transformer gains nothing, and fails where the modern one gains nothing."""
+    found = judge_all(gains(study, "lmu", control=(0.0, -0.01)))
+    assert found["C7"].concept.verdict == found["C8"].concept.verdict == Support.NOT_MET
+    assert found["C7m"].concept.verdict == found["C8m"].concept.verdict == Support.SUPPORTS
+    assert "transformer_modern's gain" in found["C7m"].detail
+    found = judge_all(gains(study, "transformer_modern", plateau=0.0, plateau_low=-0.01))
+    assert found["C7"].concept.verdict == Support.SUPPORTS
+    assert "the transformer_modern does not gain" in found["C7m"].concept.reason
+
+
+def test_each_control_is_compared_on_its_own(study):
+    table = study.per_token[study.per_token["axis"] == "window"].set_index(["variant", "size"])
+    largest = study.runs.sort_values("n_exact")["size"].iloc[-1]
+    for control, column in EXCESS.items():
+        expected = table.loc[("lmu", largest), "plateau"] - table.loc[(control, largest), "plateau"]
+        assert table.loc[("lmu", largest), column] == pytest.approx(expected, abs=1e-12)
+        assert table.loc[(control, largest), column] == 0
 
 
 @pytest.mark.parametrize(("approach", "passed"), [(BOUND + 1e-4, True), (BOUND - 1e-4, False)])

@@ -1,8 +1,8 @@
 """C7 and C8: does the loss of a variant still fall along the context, or is it flat?
 
-Our transformer is the positive control: it must gain over the same positions, else the text has nothing to gain there
-and every model looks flat. The variant is compared with it over the same documents, which is several times as precise
-as its own gain.
+A transformer of ours is the positive control: it must gain over the same positions, else the text has nothing to gain
+there and every model looks flat. The variant is compared with it over the same documents, which is several times as
+precise as its own gain.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ from lmu_scaling.analysis.claims.common import (
 from lmu_scaling.analysis.claims.conditions import missing_conditions, missing_context, name, under_conditions
 from lmu_scaling.analysis.claims.nuisance import cells, edges, precisions
 from lmu_scaling.analysis.claims.scale import REGIME, missing_regime
-from lmu_scaling.analysis.per_token import CONTROL, EARLY
+from lmu_scaling.analysis.comparisons import BASELINES
+from lmu_scaling.analysis.per_token import EARLY, EXCESS
 from lmu_scaling.analysis.reference import per_token_laws
 
+Interval = tuple[float, ...]  # estimate, low, high
 MIN_CONTEXT = 512
 SHARE = 0.25
 
@@ -40,25 +42,28 @@ def flat_bound(paper: dict[str, Any], context: int) -> float:
     return SHARE * float(law.loss(early).mean() - law.loss(late).mean())
 
 
-def judge(evidence: Evidence, variant: str, if_flat: Verdict, if_falling: Verdict) -> Finding:
+def judge(
+    evidence: Evidence, variant: str, if_flat: Verdict, if_falling: Verdict, control: str = BASELINES[0]
+) -> Finding:
     runs = evidence.main_runs
     runs = runs[runs["variant"] == variant]
     row = _largest(evidence, runs, variant)
     if row is None:
         return absent(f"no {variant} was trained")
     context = int(runs["context"].iloc[0])
-    used = cells(evidence, variant, CONTROL)
+    used = cells(evidence, variant, control)
     used = used[used["size"] == row["size"]]
     short = (f"a context of {context} tokens (needs {MIN_CONTEXT})",) if context < MIN_CONTEXT else ()
     missing = short + missing_regime(evidence, runs) + precisions(used)
-    conditions = missing_context(runs) + missing_conditions(evidence, variant, CONTROL, size=str(row["size"]))
+    conditions = missing_context(runs) + missing_conditions(evidence, variant, control, size=str(row["size"]))
     if not np.isfinite(row["plateau"]):
         return Finding(Verdict.NOT_TESTABLE, "", missing=missing, concept=Concept(Support.NOT_MET, "", conditions))
     bound = flat_bound(evidence.paper, int(row["n"]))
-    problem = _control(evidence, row, variant, bound)
-    state = "" if problem else _state(row, bound)
+    excess = tuple(float(row.get(f"{EXCESS[control]}{end}", np.nan)) for end in ("", "_low", "_high"))
+    problem = _control(evidence, row, excess, control, bound)
+    state = "" if problem else _state(row, excess, bound)
     outcome = {"flat": if_flat, "falling": if_falling}.get(state, Verdict.INCONCLUSIVE)
-    detail = _told(row, bound)
+    detail = _told(row, excess, control, bound)
     concept = Concept(
         IN_OTHER_WORDS[outcome],
         under_conditions(evidence, f"{name(evidence, variant)} gained {detail}"),
@@ -81,38 +86,41 @@ def _largest(evidence: Evidence, runs: pd.DataFrame, variant: str) -> Any | None
     return own[own["size"].astype(str) == str(largest)].iloc[0]
 
 
-def _control(evidence: Evidence, row: Any, variant: str, bound: float) -> str:
+def _control(evidence: Evidence, row: Any, excess: Interval, baseline: str, bound: float) -> str:
     """Why the positions tell nothing: no transformer that gains there, or a variant that gains nothing before them."""
     table = evidence.per_token
-    control = table[(table["variant"] == CONTROL) & (table["multiple"] == 1) & (table["axis"] == "window")]
+    control = table[(table["variant"] == baseline) & (table["multiple"] == 1) & (table["axis"] == "window")]
     control = control[control["size"].astype(str) == str(row["size"])]
-    if control.empty or not np.isfinite(row["excess"]):
-        return f"no {CONTROL} of the same size is there as a control"
+    if control.empty or not np.isfinite(excess[0]):
+        return f"no {baseline} of the same size is there as a control"
     gain, low = float(control["plateau"].iloc[0]), float(control["plateau_low"].iloc[0])
     if not low > 0:
-        return f"the control fails: the {CONTROL} does not gain over these positions either ({gain:+.3f} nats)"
+        return f"the control fails: the {baseline} does not gain over these positions either ({gain:+.3f} nats)"
     if not row["approach_low"] > bound:
-        return f"{variant} learned nothing from context: it gains {row['approach']:+.3f} nats up to position {EARLY[1]}"
+        gained = f"it gains {row['approach']:+.3f} nats up to position {EARLY[1]}"
+        return f"{row['variant']} learned nothing from context: {gained}"
     return ""
 
 
-def _state(row: Any, bound: float) -> str:
+def _state(row: Any, excess: Interval, bound: float) -> str:
     """`flat`, `falling`, or neither, if the intervals allow both or none."""
-    flat = row["plateau_high"] < bound and row["excess_high"] < 0
-    falling = row["plateau_low"] > bound or (row["plateau_low"] > 0 and row["excess_low"] > -bound)
+    _, low, high = excess
+    flat = row["plateau_high"] < bound and high < 0
+    falling = row["plateau_low"] > bound or (row["plateau_low"] > 0 and low > -bound)
     return "" if flat == falling else "flat" if flat else "falling"
 
 
-def _told(row: Any, bound: float) -> str:
+def _told(row: Any, excess: Interval, baseline: str, bound: float) -> str:
+    value, low, high = excess
     return (
         f"{row['plateau']:+.3f} nats between positions {row['early']} and {row['late']} (flat: below {bound:.3f}), "
-        f"which differs from the {CONTROL}'s gain by {row['excess']:+.3f} [{row['excess_low']:+.3f}, "
-        f"{row['excess_high']:+.3f}]"
+        f"which differs from the {baseline}'s gain by {value:+.3f} [{low:+.3f}, {high:+.3f}]"
     )
 
 
 def claim(id: str, text: str, place: str, printed: str, variant: str, flat: bool) -> Claim:
     if_flat, if_falling = (Verdict.REPRODUCED, Verdict.NOT_REPRODUCED)[:: 1 if flat else -1]
+    against = partial(judge, variant=variant, if_flat=if_flat, if_falling=if_falling)
     states = (
         "Flat: the interval of the gain lies below the bound and that of the difference below 0. Falling: the interval "
         "of the gain lies above the bound; or above 0, and that of the difference above minus the bound."
@@ -134,8 +142,9 @@ def claim(id: str, text: str, place: str, printed: str, variant: str, flat: bool
         f"context of 1024, 0.045 of 512, 0.026 of 256; context {MIN_CONTEXT}: half of the paper's, and well beyond the "
         "{per_token[flattens_at]} tokens of the claim",
         files=("analysis/per_token_fits.csv", "analysis/per_token.parquet", "analysis/runs.csv"),
-        judge=partial(judge, variant=variant, if_flat=if_flat, if_falling=if_falling),
+        judge=against,
         concept=f"by the same rule, with a context of {MIN_CONTEXT} tokens, documents longer than that, and the "
         "control passed.",
-        baseline=CONTROL,
+        modern=partial(against, control=BASELINES[1]),
+        baseline=BASELINES[0],
     )
