@@ -22,7 +22,7 @@ from lmu_scaling.analysis.complexity import RESOLUTION
 from lmu_scaling.errors import ResultsError
 from lmu_scaling.paper import inputs, load, render, style
 from lmu_scaling.paper.axes import label_free_spot, log_axis
-from lmu_scaling.paper.figures import loss_vs_compute
+from lmu_scaling.paper.figures import loss_difference, loss_vs_compute
 from tests.synthetic import FIGURE_SETTINGS, PAPER_SCALE, SMALL_SCALE, Design, write_experiment
 
 FIGURES = inputs.modules("figure")
@@ -307,3 +307,27 @@ def test_captions_are_clean_restructured_text(experiments, tmp_path):
         page = publish_parts(render.to_rst(caption), writer="html", settings_overrides=strict)["body"]
         assert "system-message" not in page
         assert caption.split(".")[0].replace("<", "&lt;") in page
+
+
+def test_differences_from_the_lmu_have_the_right_sign_and_alternatives_their_own_seed():
+    size = {"size": "6k", "n": 6000.0, "difference": 0.2, "low": 0.1, "high": 0.4}
+    entries = [
+        {"a": "lmu", "b": "lstm", "multiple": 1.0, "per_size": [size]},
+        {"a": "transformer", "b": "lmu", "multiple": 1.0, "per_size": [size]},
+        {"a": "lmu", "b": "lstm", "multiple": 2.0, "per_size": [size]},
+        {"a": "transformer", "b": "lstm", "multiple": 1.0, "per_size": [size]},
+    ]
+    found = loss_difference.differences(entries)[["variant", "difference", "low", "high"]]
+    assert found.to_numpy().tolist() == [["lstm", 0.2, 0.1, 0.4], ["transformer", -0.2, -0.4, -0.1]]
+    runs = pd.DataFrame(
+        [
+            ("lmu", 1, "main", 5.0),
+            ("lmu", 2, "main", 4.0),
+            ("transformer", 1, "main", 5.5),
+            ("transformer", 2, "rotary", 4.1),
+        ],
+        columns=["variant", "seed", "setting", "test_loss"],
+    ).assign(size="6k", multiple=1.0, n_exact=6000, excluded="")
+    (row,) = loss_difference.alternatives(runs).to_dict("records")
+    assert (row["variant"], row["setting"]) == ("transformer", "rotary")
+    assert row["difference"] == pytest.approx(0.1)
