@@ -112,6 +112,8 @@ class Planner:
 
     def record(self) -> dict[str, Any]:
         """The plan as JSON."""
+        from lmu_scaling.planning.verdicts import possible_verdicts  # imports pandas, which no start needs
+
         rows = [*self.data_rows(), *self.training_rows(), self.evaluation_row(), *self.light_rows()]
         space = disk_space(self.config, self.corpus)
         return {
@@ -122,6 +124,7 @@ class Planner:
             "tokens": sum(row.tokens for row in rows if row.stage == "training"),
             "flops": sum(row.flops for row in rows),
             "data": asdict(self.corpus),
+            "verdicts": possible_verdicts(self.config, self.corpus.kept_tokens),
             "disk": {**asdict(space), "present": used_bytes(self.folder), "free": free_bytes(self.results)},
             "accelerators": [self.on_accelerator(device) for device in self.config.plan.accelerators],
             "total_seconds": sum(row.seconds for row in rows),

@@ -46,7 +46,22 @@ def _sentences(record: dict[str, Any]) -> list[str]:
         f"{byte_size(disk['free'])} are free.",
         f"Time: {times[0]} of device time, {times[1]} remaining; critical path of training: {times[2]}.",
     ]
-    return lines + [_accelerator(entry) for entry in record["accelerators"]]
+    lines += [_accelerator(entry) for entry in record["accelerators"]]
+    return lines + _verdicts(record["verdicts"], "direct") + _verdicts(record["verdicts"], "conceptual")
+
+
+def _verdicts(claims: list[dict[str, Any]], kind: str) -> list[str]:
+    """The claims that can get this verdict, and what the configuration lacks for the others."""
+    trained = [set(claim[kind]) for claim in claims if not any(why.endswith("was trained") for why in claim[kind])]
+    shared = [why for why in claims[0][kind] if all(why in reasons for reasons in trained)]
+    if shared:
+        return [f"No {kind} verdicts (docs/claims.md): {'; '.join(shared)}."]
+    reasons: dict[str, list[str]] = {}
+    for claim in claims:
+        reasons.setdefault("; ".join(claim[kind]), []).append(claim["id"])
+    possible = reasons.pop("", [])
+    lines = [f"{kind.capitalize()} verdicts (docs/claims.md) are possible on {', '.join(possible) or 'no claim'}."]
+    return lines + [f"Not on {', '.join(names)}: {reason}." for reason, names in reasons.items()]
 
 
 def _accelerator(entry: dict[str, Any]) -> str:

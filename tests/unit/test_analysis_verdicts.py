@@ -8,10 +8,10 @@ import pytest
 
 from lmu_scaling.analysis.claims.c05_ten_times_the_tokens import MULTIPLIER
 from lmu_scaling.analysis.claims.c06_gain_like_transformer_over_lstm import RATIO
-from lmu_scaling.analysis.claims.common import Support, Verdict
+from lmu_scaling.analysis.claims.common import Evidence, Support, Verdict
 from lmu_scaling.analysis.claims.conditions import CONDITIONS, LIMITS
 from lmu_scaling.analysis.claims.context_gain import flat_bound
-from lmu_scaling.analysis.claims.judge import judge_all
+from lmu_scaling.analysis.claims.judge import all_gates, judge_all
 from lmu_scaling.analysis.claims.nuisance import finer_sweep
 from lmu_scaling.analysis.claims.power_law import PAPER_ALPHA, PAPER_LEVEL
 from lmu_scaling.analysis.claims.scale import SCALE
@@ -69,6 +69,21 @@ def with_alternative(found, variant, effect, setting="positions", value="rotary"
     row = {"variant": variant, "size": found.runs["size"].iloc[0], "multiple": 1.0, "kind": "alternative"}
     row |= {"setting": setting, "value": value, "reference": "learned", "loss": 5 + effect, "effect": effect}
     return replace(found, sensitivity=pd.concat([found.sensitivity, pd.DataFrame([row])], ignore_index=True))
+
+
+# ----------------------------------------------------------------------------------------------------------- gates
+@pytest.mark.parametrize("name", ["study", "at_scale"])
+def test_what_a_plan_can_say_about_a_verdict_is_what_the_verdict_will_say(name, request):
+    """The gates need no results but the table of runs; the judge may find further reasons in the results."""
+    found = request.getfixturevalue(name)
+    short = runs_with(found, tokens=1000, seed=1, context=256)
+    for one in (found, short):
+        planned = Evidence(one.runs, {}, *[pd.DataFrame()] * 6, one.paper)
+        findings = judge_all(one)
+        for claim, gates in all_gates(planned).items():
+            assert set(gates.direct) <= set(findings[claim].missing), claim
+            assert set(gates.conceptual) <= set(findings[claim].concept.missing), claim
+        assert all(gates.conceptual for gates in all_gates(replace(planned, runs=short.runs)).values())
 
 
 # --------------------------------------------------------------------------------------------- conceptual verdicts

@@ -14,6 +14,8 @@ from lmu_scaling.errors import DiskFull
 from lmu_scaling.paths import REPOSITORY
 from lmu_scaling.planning import cost_model, disk
 from lmu_scaling.planning.plan import Planner
+from lmu_scaling.planning.rendering import plan_markdown, plan_text
+from lmu_scaling.planning.verdicts import possible_verdicts
 from lmu_scaling.runtime import write_json
 from lmu_scaling.sections import Config
 
@@ -200,3 +202,35 @@ def test_a_rehearsal_measures_every_model(smoke: Config) -> None:
     speeds = measure_throughput(smoke)
     assert set(speeds) == {f"{v}-{s.name}" for v in smoke.models.variants for s in smoke.models.sizes}
     assert all(speed > 0 for speed in speeds.values())
+
+
+# ------------------------------------------------------------------------------------------------ possible verdicts
+TRAINED = ("C1", "C2", "C3", "C3m", "C4", "C5", "C5m", "C6", "C6m", "C7", "C7m", "C8", "C8m")
+
+
+@pytest.mark.parametrize(
+    ("preset", "direct", "conceptual"),
+    [
+        ("smoke", (), ()),
+        ("pilot", (), TRAINED),
+        ("study", (), TRAINED),
+        ("context", (), ("C7", "C7m", "C8", "C8m")),
+        ("study_large", (), TRAINED),
+        ("single_gpu", TRAINED, TRAINED),
+        ("paper", TRAINED, ()),  # 1.7 epochs
+    ],
+)
+def test_a_preset_can_give_the_verdicts_that_the_readme_says(
+    preset: str, direct: tuple[str, ...], conceptual: tuple[str, ...]
+) -> None:
+    config = load(REPOSITORY / "config.yaml", PRESETS / f"{preset}.yaml")
+    found = possible_verdicts(config, config.corpus.target_tokens or 0)
+    assert [claim["id"] for claim in found if claim["id"] in TRAINED] == list(TRAINED)
+    assert tuple(claim["id"] for claim in found if not claim["direct"]) == direct
+    assert tuple(claim["id"] for claim in found if not claim["conceptual"]) == conceptual
+
+
+def test_the_plan_names_the_condition_that_a_configuration_fails(smoke: Config, tmp_path: Path) -> None:
+    record = Planner(smoke, tmp_path).record()
+    assert "No conceptual verdicts (docs/claims.md): 2 training tokens per parameter (needs 100)." in plan_text(record)
+    assert "No direct verdicts (docs/claims.md): 10,240 training tokens" in plan_markdown(record)

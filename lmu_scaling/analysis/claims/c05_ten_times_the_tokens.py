@@ -10,6 +10,7 @@ from lmu_scaling.analysis.claims.common import (
     Concept,
     Evidence,
     Finding,
+    Gates,
     Support,
     Verdict,
     absent,
@@ -29,7 +30,7 @@ def judge(evidence: Evidence, baseline: str = "transformer") -> Finding:
     rows = table[(table["variant"] == "lmu") & (table["against"] == baseline)].sort_values("n")
     if rows.empty:
         return absent(f"no {baseline} of our own to compare with{_printed(table, claimed)}")
-    missing = missing_scale(evidence, "lmu", baseline) + precisions(_cells(evidence, baseline))
+    missing, conditions = gates(evidence, baseline)
     short = rows[rows["beyond"] & (rows["largest"] < claimed)]
     if len(short):
         missing += (f"a {baseline} on {short['largest'].max():g}× the tokens (needs {claimed}×)",)
@@ -49,7 +50,7 @@ def judge(evidence: Evidence, baseline: str = "transformer") -> Finding:
         float(rows["low"].min()),
         high if np.isfinite(high) else None,
         missing,
-        _concept(evidence, baseline, rows, why),
+        _concept(evidence, baseline, rows, why, conditions),
     )
 
 
@@ -92,7 +93,7 @@ def _printed(table: pd.DataFrame, claimed: float) -> str:
     )
 
 
-def _concept(evidence: Evidence, baseline: str, rows: pd.DataFrame, why: str) -> Concept:
+def _concept(evidence: Evidence, baseline: str, rows: pd.DataFrame, why: str, missing: tuple[str, ...]) -> Concept:
     """Several times the tokens, at every size; a larger multiple than ten supports the direction too."""
     least = MULTIPLIER[0]
     told = ", ".join(f"{row['text']} [{row['low']:.2g}, {_end(row['high'])}]" for _, row in rows.iterrows())
@@ -103,11 +104,15 @@ def _concept(evidence: Evidence, baseline: str, rows: pd.DataFrame, why: str) ->
         support = Support.SUPPORTS if (rows["low"] >= least).all() else Support.INCONCLUSIVE
     if why and support != Support.INCONCLUSIVE:
         support, clause = Support.INCONCLUSIVE, f"{clause}; it depends on the baseline's settings: {why}"
-    missing = missing_conditions(evidence, "lmu", baseline, budgets_of=baseline)
     short = rows[rows["beyond"] & (rows["largest"] < least)]
     if len(short):
         missing += (f"a {baseline} on {short['largest'].max():g}× the tokens (needs {least:g}×)",)
     return Concept(support, under_conditions(evidence, clause), missing)
+
+
+def gates(evidence: Evidence, baseline: str) -> Gates:
+    direct = missing_scale(evidence, "lmu", baseline) + precisions(_cells(evidence, baseline))
+    return Gates(direct, missing_conditions(evidence, "lmu", baseline, budgets_of=baseline))
 
 
 def _end(value: float) -> str:
@@ -130,6 +135,7 @@ CLAIM = Claim(
     bounds=f"{MULTIPLIER[0]:g}–{MULTIPLIER[1]:g}: “about ten times” is taken as within a factor of two",
     files=("analysis/multipliers.csv", "analysis/runs.csv", "analysis/sensitivity.csv"),
     judge=judge,
+    gates=gates,
     concept=f"with {SAME_SIZES}, supported if the interval lies above {MULTIPLIER[0]:g} at every size, contradicted if "
     "it lies below at one.",
     modern=partial(judge, baseline="transformer_modern"),

@@ -8,6 +8,7 @@ from lmu_scaling.analysis.claims.common import (
     Concept,
     Evidence,
     Finding,
+    Gates,
     Verdict,
     absent,
     find,
@@ -38,16 +39,21 @@ def judge(evidence: Evidence, baseline: str = "transformer") -> Finding:
     why = _unsettled(evidence, baseline, gain, own)
     if why and outcome != Verdict.INCONCLUSIVE:
         outcome, problem = Verdict.INCONCLUSIVE, why
-    trio = ("lmu", baseline, "lstm")
-    missing = missing_scale(evidence, *trio) + precisions(cells(evidence, *trio))
+    missing, conditions = gates(evidence, baseline)
     clause = (
         f"the LMU gained {gain:+.3f} nats over {name(evidence, baseline)}, and that {own:+.3f} over an LSTM (ratio "
         f"{ratio:.2f} [{entry['low']:.2f}, {entry['high']:.2f}]){f'; {problem}' if problem else ''}"
     )
-    concept = Concept(IN_OTHER_WORDS[outcome], under_conditions(evidence, clause), missing_conditions(evidence, *trio))
+    concept = Concept(IN_OTHER_WORDS[outcome], under_conditions(evidence, clause), conditions)
     ends = entry["low"], entry["high"]
     detail = f"{problem}; {gains}." if problem else f"{gains}."
     return Finding(outcome, detail, f"ratio {ratio:.2f}", ratio, *ends, missing, concept)
+
+
+def gates(evidence: Evidence, baseline: str) -> Gates:
+    trio = ("lmu", baseline, "lstm")
+    direct = missing_scale(evidence, *trio) + precisions(cells(evidence, *trio))
+    return Gates(direct, missing_conditions(evidence, *trio))
 
 
 def _unsettled(evidence: Evidence, baseline: str, gain: float, own: float) -> str:
@@ -69,6 +75,7 @@ CLAIM = Claim(
     bounds=f"{RATIO[0]:g}–{RATIO[1]:g}: “about as much” is taken as within a factor of two",
     files=("analysis/fits.json", "analysis/runs.csv", "analysis/sensitivity.csv"),
     judge=judge,
+    gates=gates,
     concept=f"with {SAME_SIZES}, by the same rule.",
     modern=partial(judge, baseline="transformer_modern"),
     baseline="transformer",

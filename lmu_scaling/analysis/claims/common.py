@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -140,6 +140,13 @@ def absent(detail: str) -> Finding:
     return Finding(Verdict.NOT_TESTABLE, f"{detail}.", concept=Concept(Support.NOT_MET, "", (detail,)))
 
 
+class Gates(NamedTuple):
+    """What an experiment lacks for the two verdicts on a claim."""
+
+    direct: tuple[str, ...]
+    conceptual: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class Claim:
     """One claim of the paper and the rule that judges it.
@@ -158,6 +165,7 @@ class Claim:
     files: tuple[str, ...]  # the evidence, relative to results/<experiment>/
     judge: Callable[[Evidence], Finding]
     concept: str = "Not applicable: judged directly."  # when it is supported under other conditions, and when not
+    gates: Callable[[Evidence, str], Gates] | None = None  # what an experiment lacks to judge it against this baseline
     modern: Callable[[Evidence], Finding] | None = None  # the same against a modern transformer
     baseline: str = ""  # what it is judged against, if that is a model of ours
 

@@ -82,7 +82,7 @@ def _sizes(main: pd.DataFrame) -> list[str]:
     sizes = min(n.nunique() for n in groups)
     decades = min(float(np.log10(n.max() / n.min())) for n in groups)
     return [
-        f"{sizes} sizes (needs {CONDITIONS.sizes})" if sizes < CONDITIONS.sizes else "",
+        f"{sizes} size{'s' * (sizes > 1)} (needs {CONDITIONS.sizes})" if sizes < CONDITIONS.sizes else "",
         f"{decades:.2f} decades of N (needs {CONDITIONS.decades:g})" if decades < CONDITIONS.decades else "",
     ]
 

@@ -19,6 +19,7 @@ from lmu_scaling.analysis.claims.common import (
     Concept,
     Evidence,
     Finding,
+    Gates,
     Support,
     Verdict,
     absent,
@@ -50,14 +51,10 @@ def judge(
     row = _largest(evidence, runs, variant)
     if row is None:
         return absent(f"no {variant} was trained")
-    context = int(runs["context"].iloc[0])
-    used = cells(evidence, variant, control)
-    used = used[used["size"] == row["size"]]
-    short = (f"a context of {context} tokens (needs {MIN_CONTEXT})",) if context < MIN_CONTEXT else ()
-    missing = short + missing_regime(evidence, runs) + precisions(used)
-    conditions = missing_context(runs) + missing_conditions(evidence, variant, control, size=str(row["size"]))
+    used = _cells(evidence, variant, control, str(row["size"]))
+    missing, missed = gates(evidence, control, variant, str(row["size"]))
     if not np.isfinite(row["plateau"]):
-        return Finding(Verdict.NOT_TESTABLE, "", missing=missing, concept=Concept(Support.NOT_MET, "", conditions))
+        return Finding(Verdict.NOT_TESTABLE, "", missing=missing, concept=Concept(Support.NOT_MET, "", missed))
     bound = flat_bound(evidence.paper, int(row["n"]))
     excess = tuple(float(row.get(f"{EXCESS[control]}{end}", np.nan)) for end in ("", "_low", "_high"))
     problem = _control(evidence, row, excess, control, bound)
@@ -67,12 +64,30 @@ def judge(
     concept = Concept(
         IN_OTHER_WORDS[outcome],
         under_conditions(evidence, f"{name(evidence, variant)} gained {detail}"),
-        conditions + ((problem,) if problem else ()),
+        missed + ((problem,) if problem else ()),
     )
     if problem or (outcome != Verdict.INCONCLUSIVE and (why := edges(used))):
         outcome, detail = Verdict.INCONCLUSIVE, f"{problem or f'not tuned: {why}'}; gained: {detail}"
     value, low, high = (float(row[key]) for key in ("plateau", "plateau_low", "plateau_high"))
     return Finding(outcome, f"{detail}.", f"{value:+.3f} nats", value, low, high, missing, concept)
+
+
+def gates(evidence: Evidence, control: str, variant: str, size: str | None = None) -> Gates:
+    """What this size lacks, the largest one by default."""
+    runs = evidence.main_runs
+    runs = runs[runs["variant"] == variant]
+    if runs.empty:
+        return Gates(*[(f"no {variant} was trained",)] * 2)
+    size = size or str(runs.sort_values("n_exact")["size"].iloc[-1])
+    context = int(runs["context"].iloc[0])
+    short = (f"a context of {context} tokens (needs {MIN_CONTEXT})",) if context < MIN_CONTEXT else ()
+    direct = short + missing_regime(evidence, runs) + precisions(_cells(evidence, variant, control, size))
+    return Gates(direct, missing_context(runs) + missing_conditions(evidence, variant, control, size=size))
+
+
+def _cells(evidence: Evidence, variant: str, control: str, size: str) -> pd.DataFrame:
+    used = cells(evidence, variant, control)
+    return used[used["size"] == size]
 
 
 def _largest(evidence: Evidence, runs: pd.DataFrame, variant: str) -> Any | None:
@@ -143,6 +158,7 @@ def claim(id: str, text: str, place: str, printed: str, variant: str, flat: bool
         "{per_token[flattens_at]} tokens of the claim",
         files=("analysis/per_token_fits.csv", "analysis/per_token.parquet", "analysis/runs.csv"),
         judge=against,
+        gates=partial(gates, variant=variant),
         concept=f"by the same rule, with a context of {MIN_CONTEXT} tokens, documents longer than that, and the "
         "control passed.",
         modern=partial(against, control=BASELINES[1]),

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from lmu_scaling.analysis.claims import claim_modules
-from lmu_scaling.analysis.claims.common import Claim, Evidence, Finding, Support, Verdict, fill
+from lmu_scaling.analysis.claims.common import Claim, Evidence, Finding, Gates, Support, Verdict, fill
 from lmu_scaling.analysis.claims.conditions import name
 from lmu_scaling.analysis.comparisons import BASELINES
 from lmu_scaling.analysis.reference import load_paper
@@ -44,6 +44,17 @@ def judge_each(evidence: Evidence) -> list[Judged]:
         found.append(Judged(claim.id, claim, claim.judge(evidence), claim.baseline))
         if claim.modern is not None and evidence.trained(MODERN):
             found.append(Judged(f"{claim.id}m", claim, claim.modern(evidence), MODERN))
+    return found
+
+
+def all_gates(evidence: Evidence) -> dict[str, Gates]:
+    """What these runs lack for a verdict on each claim that needs training; `evidence` needs no results but runs."""
+    found = {}
+    for claim in load_claims():
+        if claim.gates is not None:
+            found[claim.id] = claim.gates(evidence, claim.baseline)
+            if claim.modern is not None and evidence.trained(MODERN):
+                found[f"{claim.id}m"] = claim.gates(evidence, MODERN)
     return found
 
 

@@ -11,6 +11,7 @@ from lmu_scaling.analysis.claims.common import (
     Concept,
     Evidence,
     Finding,
+    Gates,
     Support,
     Verdict,
     absent,
@@ -34,15 +35,22 @@ def judge(evidence: Evidence, better: str, worse: str, beside: str = "") -> Find
     else:
         outcome = Verdict.INCONCLUSIVE
         detail = "the difference is indistinguishable from zero, or changes sign between sizes"
-    concept = _concept(evidence, entry, outcome, beside)
+    missing = gates(evidence, worse, better)
+    concept = _concept(evidence, entry, outcome, beside, missing.conceptual)
     if outcome != Verdict.INCONCLUSIVE and (why := unsettled(evidence, better, worse, value)):
         outcome, detail = Verdict.INCONCLUSIVE, why
     detail += f" ({value:+.3f} nats at N = {entry['n']:,.0f})."
-    missing = missing_scale(evidence, better, worse) + precisions(cells(evidence, better, worse))
-    return Finding(outcome, detail, f"{value:+.3f} nats", value, low, high, missing, concept)
+    return Finding(outcome, detail, f"{value:+.3f} nats", value, low, high, missing.direct, concept)
 
 
-def _concept(evidence: Evidence, entry: dict[str, Any], outcome: Verdict, beside: str) -> Concept:
+def gates(evidence: Evidence, worse: str, better: str) -> Gates:
+    direct = missing_scale(evidence, better, worse) + precisions(cells(evidence, better, worse))
+    return Gates(direct, missing_conditions(evidence, better, worse))
+
+
+def _concept(
+    evidence: Evidence, entry: dict[str, Any], outcome: Verdict, beside: str, missing: tuple[str, ...]
+) -> Concept:
     """The same under the experiment's own conditions; the sign must survive every setting that was tried."""
     better, worse = entry["a"], entry["b"]
     clause = f"the loss of {name(evidence, better)} was {_side(entry)} that of {name(evidence, worse)} {_by(entry)}"
@@ -54,7 +62,7 @@ def _concept(evidence: Evidence, entry: dict[str, Any], outcome: Verdict, beside
         nearest = min(abs(entry["low"]), abs(entry["high"]))  # where the interval comes closest to no difference
         if why := unsettled(evidence, better, worse, entry["difference"], nearest):
             support, clause = Support.INCONCLUSIVE, f"{clause}; it depends on the baseline's settings: {why}"
-    return Concept(support, under_conditions(evidence, clause), missing_conditions(evidence, better, worse))
+    return Concept(support, under_conditions(evidence, clause), missing)
 
 
 def _side(entry: dict[str, Any]) -> str:
@@ -98,6 +106,7 @@ def claim(id: str, text: str, place: str, better: str, worse: str, modern: str =
         bounds="0: the claim is about the sign",
         files=("analysis/fits.json", "analysis/runs.csv", "analysis/sensitivity.csv"),
         judge=partial(judge, better=better, worse=worse, beside=modern),
+        gates=partial(gates, better=better),
         concept=f"with {SAME_SIZES}, supported or contradicted by the same rule, if no setting that was tried improves "
         "the loser by as much as the nearer end of the interval.",
         modern=partial(judge, better=better, worse=modern) if modern else None,

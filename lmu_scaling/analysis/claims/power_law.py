@@ -7,7 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from lmu_scaling.analysis.claims.common import Claim, Concept, Evidence, Finding, Support, Verdict, absent, find
+from lmu_scaling.analysis.claims.common import (
+    Claim,
+    Concept,
+    Evidence,
+    Finding,
+    Gates,
+    Support,
+    Verdict,
+    absent,
+    find,
+)
 from lmu_scaling.analysis.claims.conditions import SAME_SIZES, missing_conditions, name, under_conditions
 from lmu_scaling.analysis.claims.nuisance import cells, edges, precisions
 from lmu_scaling.analysis.claims.scale import AT_SCALE, missing_scale
@@ -125,6 +135,7 @@ def claim(id: str, text: str, place: str, variant: str) -> Claim:
         "added in quadrature to ours, and its rounding, ±{rounding[alpha]}",
         files=("analysis/fits.json", "analysis/curves.csv", "analysis/runs.csv"),
         judge=partial(judge, variant=variant),
+        gates=lambda evidence, _: Gates(missing_scale(evidence, variant), missing_conditions(evidence, variant)),
         concept=f"with {SAME_SIZES}, supported if R² is at least {MIN_R2}, the curvature's interval covers 0 and the "
         "loss falls; contradicted if it bends or rises. Only the form is judged, neither α nor N_c.",
     )

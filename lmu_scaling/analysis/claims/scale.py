@@ -50,7 +50,7 @@ def missing_scale(evidence: Evidence, *variants: str, setting: str = MAIN) -> tu
     n_max = min(int(own["n_exact"].max()) for own in groups)
     seeds = min(int(own.groupby("size")["seed"].nunique().min()) for own in groups)
     found = [
-        f"{sizes} sizes (needs {SCALE.sizes})" if sizes < SCALE.sizes else "",
+        f"{sizes} size{'s' * (sizes > 1)} (needs {SCALE.sizes})" if sizes < SCALE.sizes else "",
         f"{decades:.2f} decades of N (needs {SCALE.decades:g})" if decades < SCALE.decades else "",
         f"N up to {n_max:,} (needs {SCALE.n_max:,.0f})" if n_max < SCALE.n_max else "",
         f"{seeds} seed at some size (needs {SCALE.seeds})" if seeds < SCALE.seeds else "",
