@@ -99,7 +99,7 @@ def audit(
             _write(failed, markdown(record))
         first = record["mismatches"][0]
         raise AuditError(
-            f"{len(record['mismatches'])} mismatch(es), the first: {first['where']}: {first['what']}",
+            f"{_count(record['mismatches'])}, the first: {first['where']}: {first['what']}",
             str(failed or results),
             _remedy(first, results),
         )
@@ -119,6 +119,10 @@ def _check_runs(results: Path, runs: list[str]) -> None:
             near = difflib.get_close_matches(run, known, n=3, cutoff=0.0)
             what = f"give the name of a run, such as {', '.join(near)}" if near else "name another folder"
             raise AuditError(f"there is no run {run!r}", str(results / "training"), what)
+
+
+def _count(found: list[dict[str, str]]) -> str:
+    return f"{len(found)} mismatch{'es' * (len(found) > 1)}"
 
 
 def _write(path: Path, text: str) -> None:
@@ -161,7 +165,9 @@ def examine(
         "mismatches": [_as_json(f) for f in findings if f.level == "mismatch"],
         "unseen": [_as_json(f) for f in findings if f.level == "unseen"],
         "notes": [_as_json(f) for f in findings if f.level == "note"],
-        "on_trust": completeness.trusted(folder, list(retrain), retokenize and not _unseen(findings, "retokenize")),
+        "on_trust": completeness.trusted(
+            folder, list(retrain), retokenize and not _unseen(findings, "retokenize"), full
+        ),
         "uncovered": checksums.uncovered(folder),
         "inventory": inventory,
         "root": sha256_bytes(canonical_json(inventory).encode()),

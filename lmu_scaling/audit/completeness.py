@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 
 from lmu_scaling import experiment
-from lmu_scaling.audit.replay import NO_RESULT, ON_TRUST, trained
+from lmu_scaling.audit.replay import NO_RESULT, ON_TRUST, chosen, trained
 from lmu_scaling.audit.results_folder import FIGURES, Finding, ResultsFolder
 from lmu_scaling.config import validate
 from lmu_scaling.corpus.filters import surveyed
@@ -48,8 +49,8 @@ def complete(folder: ResultsFolder) -> Iterator[Finding]:
             yield Finding("complete", name, "left out of the bundle: not checked", "unseen")
 
 
-def trusted(folder: ResultsFolder, retrained: list[str], retokenized: bool = False) -> list[str]:
-    """What no check makes again, in words."""
+def trusted(folder: ResultsFolder, retrained: list[str], retokenized: bool = False, full: bool = False) -> list[str]:
+    """What this audit has not made again, in words."""
     found = {manifest.get("job") for manifest in folder.manifests.values()}
     words = {
         "fetch": "the corpus is the one that was downloaded or given, and tokens were made from it; see `--retokenize`",
@@ -59,5 +60,10 @@ def trusted(folder: ResultsFolder, retrained: list[str], retokenized: bool = Fal
     if retokenized:
         del words["fetch"]
     listed = [text for job, text in words.items() if job in found and job in ON_TRUST]
+    left = set(chosen(folder, True, ())) - set(chosen(folder, full, ()))
+    jobs = Counter(str(folder.manifests[name]["job"]) for name in left)
+    if jobs:
+        named = ", ".join(f"{job} ({count})" if count > 1 else job for job, count in sorted(jobs.items()))
+        listed.insert(0, f"compared by checksum only, see `--full`: the outputs of {named}")
     again = sorted(trained(folder) & set(retrained))
     return listed + [f"(trained again: {', '.join(again)})"] * bool(again)

@@ -25,7 +25,7 @@ def summary(record: dict[str, Any]) -> str:
         listed = ", ".join(record["uncovered"][:SHOWN]) + (" …" if len(record["uncovered"]) > SHOWN else "")
         lines.append(f"not covered by any checksum ({len(record['uncovered'])}): {listed}")
     if record["on_trust"]:
-        lines.append("on trust, because nothing here makes it again:")
+        lines.append("on trust, because this audit did not make it again:")
         lines += [f"  - {text}" for text in record["on_trust"]]
     lines.append(f"verdict: {record['verdict']}; fingerprint of all files: {record['root'][:16]}")
     return "\n".join(lines)

@@ -165,6 +165,17 @@ def test_the_default_mode_finds_other_verdicts_fits_multipliers_and_tables(copy:
     assert {*names, "paper_figures/tables/fits.tex"} <= where
 
 
+def test_the_default_mode_says_what_it_compared_by_checksum_only(copy: Path) -> None:
+    falsify(copy / "paper_figures/loss_vs_N.png")
+    record = verdict(copy)
+    assert record["verdict"] != MISMATCH, "a renewed checksum"
+    (told,) = [text for text in record["on_trust"] if "checksum only" in text]
+    assert "evaluate (" in told and "figure (" in told and "--full" in told and "claims" not in told
+    record = verdict(copy, full=True)
+    assert record["verdict"] == MISMATCH
+    assert not any("checksum only" in text for text in record["on_trust"])
+
+
 def test_seeds_that_change_places_are_found(copy: Path) -> None:
     """The evaluations of two seeds, with hashes renewed: their weights tell them apart."""
     one, two = (copy / f"results/smoke/evaluation/lmu-2k-x1-s{seed}" for seed in (1, 2))
