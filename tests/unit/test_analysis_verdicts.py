@@ -430,10 +430,10 @@ def test_the_modern_transformer_is_a_control_of_its_own(study):
     found = judge_all(gains(study, "lmu", control=(0.0, -0.01)))
     assert found["C7"].concept.verdict == found["C8"].concept.verdict == Support.NOT_MET
     assert found["C7m"].concept.verdict == found["C8m"].concept.verdict == Support.SUPPORTS
-    assert "transformer_modern's gain" in found["C7m"].detail
+    assert "from the gain of a modern transformer" in found["C7m"].detail
     found = judge_all(gains(study, "transformer_modern", plateau=0.0, plateau_low=-0.01))
     assert found["C7"].concept.verdict == Support.SUPPORTS
-    assert "the transformer_modern does not gain" in found["C7m"].concept.reason
+    assert "a modern transformer does not gain" in found["C7m"].concept.reason
 
 
 def test_each_control_is_compared_on_its_own(study):
@@ -469,7 +469,7 @@ def test_without_a_transformer_there_is_no_control(at_scale):
     table = at_scale.per_token[at_scale.per_token["variant"] == "lmu"].assign(excess=math.nan)
     finding = judge_all(replace(alone, per_token=table))["C7"]
     assert finding.verdict == Verdict.INCONCLUSIVE
-    assert "no transformer of the same size" in finding.reason
+    assert "no GPT-2-style transformer of the same size" in finding.reason
 
 
 @pytest.mark.parametrize("gate", [SCALE, CONDITIONS, LIMITS])

@@ -29,14 +29,14 @@ def judge(evidence: Evidence, baseline: str = "transformer") -> Finding:
     table = evidence.multipliers[evidence.multipliers["quantity"] == "tokens"]
     rows = table[(table["variant"] == "lmu") & (table["against"] == baseline)].sort_values("n")
     if rows.empty:
-        return absent(f"no {baseline} of our own to compare with{_printed(table, claimed)}")
+        return absent(f"no {baseline} was trained to compare with{_printed(table, claimed)}")
     missing, conditions = gates(evidence, baseline)
     short = rows[rows["beyond"] & (rows["largest"] < claimed)]
     if len(short):
-        missing += (f"a {baseline} on {short['largest'].max():g}× the tokens (needs {claimed}×)",)
+        missing += (f"{name(evidence, baseline)} on {short['largest'].max():g}× the tokens (needs {claimed}×)",)
     outcome = _direct(rows, claimed)
     told = "; ".join(f"{row['text']} at N = {row['n']:,.0f}" for _, row in rows.iterrows())
-    detail = f"the {baseline} needs, in multiples of the tokens, {told}"
+    detail = f"{name(evidence, baseline)} needs, in multiples of the tokens, {told}"
     why = _unsettled(evidence, baseline)
     if why and outcome != Verdict.INCONCLUSIVE:
         outcome, detail = Verdict.INCONCLUSIVE, f"{why}; {detail}"
@@ -106,7 +106,7 @@ def _concept(evidence: Evidence, baseline: str, rows: pd.DataFrame, why: str, mi
         support, clause = Support.INCONCLUSIVE, f"{clause}; it depends on the baseline's settings: {why}"
     short = rows[rows["beyond"] & (rows["largest"] < least)]
     if len(short):
-        missing += (f"a {baseline} on {short['largest'].max():g}× the tokens (needs {least:g}×)",)
+        missing += (f"{name(evidence, baseline)} on {short['largest'].max():g}× the tokens (needs {least:g}×)",)
     return Concept(support, under_conditions(evidence, clause), missing)
 
 

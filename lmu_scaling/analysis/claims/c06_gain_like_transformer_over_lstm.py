@@ -30,10 +30,10 @@ def judge(evidence: Evidence, baseline: str = "transformer") -> Finding:
     gains, problem = f"gain {gain:+.3f} against {own:+.3f} nats", ""
     share = entry["denominator_positive_share"]
     if share <= TAIL:
-        outcome, problem = Verdict.INCONCLUSIVE, f"premise fails: the {baseline} is worse than the LSTM"
+        outcome, problem = Verdict.INCONCLUSIVE, f"premise fails: {name(evidence, baseline)} is worse than the LSTM"
     elif share < 1 - TAIL:
         outcome = Verdict.INCONCLUSIVE
-        problem = f"the {baseline}'s own gain over the LSTM is indistinguishable from zero"
+        problem = f"the gain of {name(evidence, baseline)} over the LSTM is indistinguishable from zero"
     else:
         outcome = judge_interval(entry["low"], entry["high"], RATIO)
     why = _unsettled(evidence, baseline, gain, own)

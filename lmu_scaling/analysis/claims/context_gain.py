@@ -60,7 +60,7 @@ def judge(
     problem = _control(evidence, row, excess, control, bound)
     state = "" if problem else _state(row, excess, bound)
     outcome = {"flat": if_flat, "falling": if_falling}.get(state, Verdict.INCONCLUSIVE)
-    detail = _told(row, excess, control, bound)
+    detail = _told(evidence, row, excess, control, bound)
     concept = Concept(
         IN_OTHER_WORDS[outcome],
         under_conditions(evidence, f"{name(evidence, variant)} gained {detail}"),
@@ -107,13 +107,14 @@ def _control(evidence: Evidence, row: Any, excess: Interval, baseline: str, boun
     control = table[(table["variant"] == baseline) & (table["multiple"] == 1) & (table["axis"] == "window")]
     control = control[control["size"].astype(str) == str(row["size"])]
     if control.empty or not np.isfinite(excess[0]):
-        return f"no {baseline} of the same size is there as a control"
+        return f"no {name(evidence, baseline)[2:]} of the same size is there as a control"
     gain, low = float(control["plateau"].iloc[0]), float(control["plateau_low"].iloc[0])
     if not low > 0:
-        return f"the control fails: the {baseline} does not gain over these positions either ({gain:+.3f} nats)"
+        gained = f"does not gain over these positions either ({gain:+.3f} nats)"
+        return f"the control fails: {name(evidence, baseline)} {gained}"
     if not row["approach_low"] > bound:
         gained = f"it gains {row['approach']:+.3f} nats up to position {EARLY[1]}"
-        return f"{row['variant']} learned nothing from context: {gained}"
+        return f"{name(evidence, str(row['variant']))} learned nothing from context: {gained}"
     return ""
 
 
@@ -125,11 +126,11 @@ def _state(row: Any, excess: Interval, bound: float) -> str:
     return "" if flat == falling else "flat" if flat else "falling"
 
 
-def _told(row: Any, excess: Interval, baseline: str, bound: float) -> str:
+def _told(evidence: Evidence, row: Any, excess: Interval, baseline: str, bound: float) -> str:
     value, low, high = excess
     return (
         f"{row['plateau']:+.3f} nats between positions {row['early']} and {row['late']} (flat: below {bound:.3f}), "
-        f"which differs from the {baseline}'s gain by {value:+.3f} [{low:+.3f}, {high:+.3f}]"
+        f"which differs from the gain of {name(evidence, baseline)} by {value:+.3f} [{low:+.3f}, {high:+.3f}]"
     )
 
 

@@ -29,9 +29,9 @@ def judge(evidence: Evidence, better: str, worse: str, beside: str = "") -> Find
         return absent(f"{better} and {worse} share no size")
     low, high, value = entry["low"], entry["high"], entry["difference"]
     if low > 0 and all(size["difference"] > 0 for size in entry["per_size"]):
-        outcome, detail = Verdict.REPRODUCED, f"{better} is better at every size"
+        outcome, detail = Verdict.REPRODUCED, f"{name(evidence, better)} is better at every size"
     elif high < 0:
-        outcome, detail = Verdict.NOT_REPRODUCED, f"{better} is worse than {worse}"
+        outcome, detail = Verdict.NOT_REPRODUCED, f"{name(evidence, better)} is worse than {name(evidence, worse)}"
     else:
         outcome = Verdict.INCONCLUSIVE
         detail = "the difference is indistinguishable from zero, or changes sign between sizes"
