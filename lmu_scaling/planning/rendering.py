@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from lmu_scaling.runtime import byte_size, duration, si
@@ -52,16 +53,29 @@ def _sentences(record: dict[str, Any]) -> list[str]:
 
 def _verdicts(claims: list[dict[str, Any]], kind: str) -> list[str]:
     """The claims that can get this verdict, and what the configuration lacks for the others."""
-    trained = [set(claim[kind]) for claim in claims if not any(why.endswith("was trained") for why in claim[kind])]
-    shared = [why for why in claims[0][kind] if all(why in reasons for reasons in trained)]
-    if shared:
-        return [f"No {kind} verdicts (docs/claims.md): {'; '.join(shared)}."]
-    reasons: dict[str, list[str]] = {}
-    for claim in claims:
-        reasons.setdefault("; ".join(claim[kind]), []).append(claim["id"])
-    possible = reasons.pop("", [])
-    lines = [f"{kind.capitalize()} verdicts (docs/claims.md) are possible on {', '.join(possible) or 'no claim'}."]
-    return lines + [f"Not on {', '.join(names)}: {reason}." for reason, names in reasons.items()]
+    lacking = {claim["id"]: dict(_split(reason) for reason in claim[kind]) for claim in claims}
+    possible = ", ".join(name for name, reasons in lacking.items() if not reasons)
+    head = f"{kind.capitalize()} verdicts (docs/claims.md): {'possible on ' if possible else ''}{possible or 'none'}."
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name, reasons in lacking.items():
+        if reasons:
+            groups.setdefault(tuple(reasons), []).append(name)
+    lines = []
+    for texts, names in groups.items():
+        told = [text.format(_range([lacking[name][text] for name in names])) for text in texts]
+        lines.append(f"Not on {', '.join(names)}: {'; '.join(told)}.")
+    return [head, *lines]
+
+
+def _split(reason: str) -> tuple[str, str]:
+    """A reason without its first number, which is the measured one, and that number."""
+    number = re.search(r"\d[\d,.]*", reason)
+    return (reason, "") if number is None else (f"{reason[: number.start()]}{{}}{reason[number.end() :]}", number[0])
+
+
+def _range(numbers: list[str]) -> str:
+    ordered = sorted(numbers, key=lambda text: float(text.replace(",", "") or 0))
+    return ordered[0] if ordered[0] == ordered[-1] else f"{ordered[0]} to {ordered[-1]}"
 
 
 def _accelerator(entry: dict[str, Any]) -> str:

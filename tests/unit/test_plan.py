@@ -232,5 +232,8 @@ def test_a_preset_can_give_the_verdicts_that_the_readme_says(
 
 def test_the_plan_names_the_condition_that_a_configuration_fails(smoke: Config, tmp_path: Path) -> None:
     record = Planner(smoke, tmp_path).record()
-    assert "No conceptual verdicts (docs/claims.md): 2 training tokens per parameter (needs 100)." in plan_text(record)
-    assert "No direct verdicts (docs/claims.md): 10,240 training tokens" in plan_markdown(record)
+    assert "Conceptual verdicts (docs/claims.md): none." in plan_text(record)
+    told = "Not on C7, C7m, C8, C8m: a context of 64 tokens (needs 512); 2 training tokens per parameter (needs 100)."
+    assert told in plan_text(record) and told in plan_markdown(record)
+    sizes = "2 sizes (needs 5); 0.57 to 0.60 decades of N (needs 1.2); 2 training tokens per parameter (needs 100)."
+    assert f"Not on C1, C2, C3, C3m, C4, C5, C5m, C6, C6m: {sizes}" in plan_text(record)
