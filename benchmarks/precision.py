@@ -260,8 +260,8 @@ def remaining(peak: dict[str, float]) -> str:
     ratio = peak[KINDS[2]] / peak[KINDS[0]]
     return (
         f"on this processor bfloat16 has {ratio:.1f} times the float32 peak of eight lanes: no product can gain more. "
-        "The LMU's kernels are float32, because its form by products in bfloat16 is slower (last table); so is torch's "
-        "LSTM, which takes half of its step at vocabulary 4,096."
+        "The LMU's kernels are float32, because its form by products in bfloat16 is slower (last table). The LSTM "
+        "rounds its products and keeps its recurrence in float32, one step after the other."
     )
 
 

@@ -48,7 +48,7 @@ PARTS = {  # an operation belongs to the first part that has a piece of its name
     "loss": ("LinearCrossEntropy",),
     "LMU": ("NativeLMU",),
     "attention": ("CausalAttention", "scaled_dot_product", "flash"),
-    "LSTM": ("rnn", "lstm"),
+    "LSTM": ("_LSTM", "rnn", "lstm"),
     "products": ("mm", "linear"),
     "norms and gelu": ("layer_norm", "gelu"),
     "Adam, clipping": ("adam", "norm", "foreach"),

@@ -251,7 +251,7 @@ def remaining(finished: list[Table]) -> str:
     return (
         f"the three largest costs are {', '.join(top)}; all other rules together take {rest:.0%}. What surrounds the "
         "steps of a training job is mostly the start of Python and torch, which only processes kept alive between jobs "
-        "would save. The LMU and the loss are compiled kernels of ours, attention and the LSTM are torch's own. "
+        "would save. The LMU, the loss, attention and the LSTM are compiled kernels of ours. "
         "An evaluation uses the same kernels. `complexity` measures long sequences in fresh processes on purpose. "
         f"{short}"
     )
