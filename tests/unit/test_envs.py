@@ -153,7 +153,7 @@ def test_a_rules_environment_holds_all_that_its_code_imports(rule: str, env: str
     if rule in ("figure", "paper_table"):
         kind = "figures" if rule == "figure" else "tables"
         roots += [f"lmu_scaling.paper.{kind}.{p.stem}" for p in (ROOT / "lmu_scaling/paper" / kind).glob("*.py")]
-    if rule == "claims":
+    if rule in ("claims", "plan"):
         roots += claim_modules()
     if rule in ("encode", "deduplicate"):
         roots += filter_modules()

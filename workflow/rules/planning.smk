@@ -32,7 +32,7 @@ rule plan:
     log:
         f"{RESULTS}/logs/plan.log",
     conda:
-        f"{ENVS}/snakemake.yaml"
+        f"{ENVS}/analysis.yaml"
     threads: 1
     resources:
         mem_mb=2000,
