@@ -230,3 +230,24 @@ print(json.dumps(found["results"]["own_text"]["byte_perplexity,none"]))
         logits = load_model(run)(torch.tensor([[toy.VOCAB - 1, *ids[:-1]]]))
     nats = torch.nn.functional.cross_entropy(logits[0], torch.tensor(ids), reduction="sum")
     assert measured == pytest.approx(float((nats / len(TEXT.encode())).exp()), rel=1e-4)
+
+
+def test_logits_of_a_confident_model_may_differ_by_their_own_rounding(
+    exported: dict[str, tuple[Path, Path]], tmp_path: Path
+) -> None:
+    """The comparison is relative: a trained model's logits are larger than a new one's."""
+    import shutil
+
+    from safetensors.torch import load_file, save_file
+
+    from lmu_scaling.export.huggingface import export
+
+    run = tmp_path / "results/toy/training" / exported["lmu_attention"][0].name
+    shutil.copytree(exported["lmu_attention"][0].parents[3], tmp_path, dirs_exist_ok=True)
+    weights = load_file(run / "weights.safetensors")
+    last = [name for name in weights if name.startswith("norm")]
+    assert last, sorted(weights)
+    save_file(
+        {name: tensor * (1e4 if name in last else 1) for name, tensor in weights.items()}, run / "weights.safetensors"
+    )
+    export(run, tmp_path / "exported-confident")
