@@ -113,8 +113,9 @@ def _control(evidence: Evidence, row: Any, excess: Interval, baseline: str, boun
         gained = f"does not gain over these positions either ({gain:+.3f} nats)"
         return f"the control fails: {name(evidence, baseline)} {gained}"
     if not row["approach_low"] > bound:
-        gained = f"it gains {row['approach']:+.3f} nats up to position {EARLY[1]}"
-        return f"{name(evidence, str(row['variant']))} learned nothing from context: {gained}"
+        ends = f"[{row['approach_low']:+.3f}, {row['approach_high']:+.3f}]"
+        gained = f"{row['approach']:+.3f} {ends} nats up to position {EARLY[1]}"
+        return f"{name(evidence, str(row['variant']))} may have learned nothing from context: it gains {gained}"
     return ""
 
 
@@ -152,7 +153,7 @@ def claim(id: str, text: str, place: str, printed: str, variant: str, flat: bool
         decision=f"{states} Reproduced if {'flat' if flat else 'falling'}, not reproduced if "
         f"{'falling' if flat else 'flat'}, inconclusive if neither or both. Inconclusive in any case if our "
         "transformer does not gain over these positions (the control), if the variant gains less than the bound "
-        "up to position 128 (it learned nothing), or if a cell is not tuned.",
+        "up to position 128 (it may have learned nothing), or if a cell is not tuned.",
         bounds=f"the bound is {SHARE:g} of what Kaplan's smallest per-token law ({{per_token_laws[0][e]}} + "
         "{per_token_laws[0][a]} T^-{per_token_laws[0][exponent]}) gains over the same positions: 0.059 nats in a "
         f"context of 1024, 0.045 of 512, 0.026 of 256; context {MIN_CONTEXT}: half of the paper's, and well beyond the "
