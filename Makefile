@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 CORES  ?= all
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: help run pilot study context study_large test lint format unit smoke slurm wheel docs plan audit bench bench-quick proofs lock schema clean
+.PHONY: help run pilot study context test lint format unit smoke slurm wheel docs plan audit bench bench-quick proofs lock schema clean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -31,7 +31,7 @@ run: $(VENV)/.runtime
 
 # the RFCs must lie in data/rfc (docs/data.md); stop and start them as you like. Three of them round products of the head.
 pilot study context: HOW = --set-resources train:precision=bfloat16
-pilot study context study_large: $(VENV)/.runtime
+pilot study context: $(VENV)/.runtime
 	@test -e data/rfc || { echo "This experiment reads the RFCs from data/rfc, which does not exist: see docs/data.md"; exit 1; }
 	@echo "Reading the workflow ..."
 	@snakemake --cores $(CORES) --logger lmu --configfile workflow/presets/$@.yaml $(HOW)

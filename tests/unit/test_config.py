@@ -38,7 +38,7 @@ def test_every_shipped_configuration_validates(preset: Path | None) -> None:
     assert validate(config.model_dump(mode="json")) == config, "written out with its defaults it validates, too"
 
 
-@pytest.mark.parametrize("preset", ["paper", "pilot", "single_gpu", "study", "study_large"])
+@pytest.mark.parametrize("preset", ["paper", "pilot", "single_gpu", "study"])
 def test_settings_of_the_default_experiment_do_not_reach_the_models_of_a_preset(preset: str) -> None:
     config = load(ROOT / "config.yaml", ROOT / "workflow" / "presets" / f"{preset}.yaml")
     assert spec_of(config, runs(config)[0]).model.embedding_scale == architecture("lmu").embedding_scale
