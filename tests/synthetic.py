@@ -51,10 +51,18 @@ LAWS = {
     "lmu_attention": Law(A=10.2, a=0.069, B=30.0, b=0.35),
     "transformer": Law(A=11.6, a=0.077, B=60.0, b=0.35),
     "transformer_modern": Law(A=11.2, a=0.077, B=50.0, b=0.35),
+    "transformer_rotary": Law(A=11.4, a=0.077, B=55.0, b=0.35),
     "lstm": Law(A=11.4, a=0.071, B=60.0, b=0.35, context_exponent=1.0),
 }
-POSITIONS = {"transformer": "learned", "transformer_modern": "rotary", "lmu_attention": "rotary"}
-BUILT_AS = {"transformer_modern": "transformer"}  # only the counts of a model are used here
+POSITIONS = {
+    "transformer": "learned",
+    "transformer_modern": "rotary",
+    "transformer_rotary": "rotary",
+    "lmu_attention": "rotary",
+}
+BUILT_AS = dict.fromkeys(
+    ("transformer_modern", "transformer_rotary"), "transformer"
+)  # only the counts of a model are used here
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from lmu_scaling.analysis.bootstrap import Cells
 
 Array = NDArray[np.float64]
-BASELINES = ("transformer", "transformer_modern")  # the paper's, GPT-2 style, and a modern one
+PAPER_BASELINE = "transformer"  # the paper's baseline, GPT-2 style
+# Every transformer that claims are judged against, and what the ids of those verdicts end in.
+BASELINES = {PAPER_BASELINE: "", "transformer_modern": "m", "transformer_rotary": "r"}
 
 
 def loss_at(cells: Cells, variant: str, sizes: list[str], multiple: float, n: float) -> tuple[float, Array] | None:
@@ -84,7 +86,7 @@ def gain_ratios(cells: Cells) -> list[dict[str, Any]]:
 
 
 def gain_ratio(
-    cells: Cells, variant: str = "lmu", baseline: str = BASELINES[0], multiple: float = 1.0
+    cells: Cells, variant: str = "lmu", baseline: str = PAPER_BASELINE, multiple: float = 1.0
 ) -> dict[str, Any] | None:
     """(transformer - variant) / (LSTM - transformer), at the geometric-mean N (abstract)."""
     trio = (variant, baseline, "lstm")

@@ -10,8 +10,8 @@ The plateau statistic is the mean loss at positions (64, 128] minus that at (n/2
 from 64–128 tokens of context to 512–1024. `early` and `late` give the positions that are compared. `approach` is the
 gain before that, from the first 16 positions to (64, 128]: a model that learned nothing from context has none.
 `excess` is the plateau statistic minus that of our GPT-2-style transformer (`control`) at the same size and budget,
-`excess_modern` minus that of the modern transformer. All curves are resampled over the same documents, so what is hard
-in the text cancels in the difference.
+`excess_modern` and `excess_rotary` minus that of the other transformers. All curves are resampled over the same
+documents, so what is hard in the text cancels in the difference.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lmu_scaling.analysis.bootstrap import block_starts, few_blocks, interval, read_sequences, sum_intervals
-from lmu_scaling.analysis.comparisons import BASELINES
+from lmu_scaling.analysis.comparisons import PAPER_BASELINE
 from lmu_scaling.analysis.laws import fit_sum, sum_report
 from lmu_scaling.analysis.table import MAIN, write_csv
 from lmu_scaling.errors import ResultsError
@@ -36,7 +36,11 @@ from lmu_scaling.spec import Run, parse_run
 
 Array = NDArray[np.float64]
 Cell = tuple[str, str, float]  # variant, size, budget
-EXCESS = dict(zip(BASELINES, ("excess", "excess_modern"), strict=True))  # the column of each control
+EXCESS = {  # the column of each control
+    PAPER_BASELINE: "excess",
+    "transformer_modern": "excess_modern",
+    "transformer_rotary": "excess_rotary",
+}
 FIRST_FITTED = 2  # the first token has hardly any context
 FIRST = (0, 16)
 EARLY = (64, 128)
@@ -275,7 +279,7 @@ def describe(curve: Curve, confidence: float) -> dict[str, Any]:
 
 def _against_controls(curves: dict[Cell, Curve], cell: Cell, confidence: float) -> dict[str, Any]:
     """The gain minus that of each control of the same size and budget."""
-    found: dict[str, Any] = {"control": BASELINES[0] if (BASELINES[0], *cell[1:]) in curves else ""}
+    found: dict[str, Any] = {"control": PAPER_BASELINE if (PAPER_BASELINE, *cell[1:]) in curves else ""}
     for baseline, column in EXCESS.items():
         control = curves.get((baseline, *cell[1:]))
         ours, theirs = curves[cell].plateau(), control.plateau() if control else None

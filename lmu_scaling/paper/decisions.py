@@ -68,6 +68,9 @@ ARCHITECTURE = (
     Decision("Modern transformer", "not in the paper",
              "a fifth variant: rotary positions, RMSNorm, gated FFN (SwiGLU), normalised queries and keys, no biases; "
              "N = 24d²", "the baseline that readers compare with today", VARIANTS),
+    Decision("Transformer, rotary", "not in the paper",
+             "a sixth variant, used in the study: the GPT-2-style transformer with rotary positions",
+             "shows how much of a difference is due to learned positions", VARIANTS),
     Decision("Heads of global attention", "not stated",
              "2 up to d = 92, 4 above; scaled by 1/√d_h; causal", "heads of 24 to 51 dimensions", "models.sizes.heads"),
     Decision("Blocks with global attention", "“in place of the FFN before the LMU”",

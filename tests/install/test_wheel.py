@@ -104,7 +104,7 @@ import torch
 from lmu_scaling.models import resolve, variants
 from lmu_scaling.models.network import build
 
-assert variants() == ["lmu", "lmu_attention", "lstm", "transformer", "transformer_modern"]
+assert variants() == ["lmu", "lmu_attention", "lstm", "transformer", "transformer_modern", "transformer_rotary"]
 model = build(resolve("lmu", d=16, context=32, vocab=300, q=4, q_reduced=2), seed=1)
 ids = torch.arange(64).view(2, 32)
 logits = model(ids)

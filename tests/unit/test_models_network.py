@@ -135,7 +135,7 @@ def test_bf16_autocast_keeps_the_memory_and_its_softmax_in_float32():
 
 
 @pytest.mark.parametrize(("d", "body"), [(32, torch.float32), (48, torch.bfloat16)])
-@pytest.mark.parametrize("variant", ["transformer", "lmu_attention", "transformer_modern"])
+@pytest.mark.parametrize("variant", ["transformer", "lmu_attention", "transformer_modern", "transformer_rotary"])
 def test_on_a_cpu_the_body_is_bfloat16_only_where_that_is_faster(variant, d, body, monkeypatch):
     """Linear layers of wide models, and attention never: torch's own in bfloat16 takes up to 2.4 times as long."""
     seen, real = [], torch.nn.functional.scaled_dot_product_attention

@@ -39,7 +39,7 @@ def test_rotation_turns_pair_i_by_position_times_its_rate():
     assert torch.allclose(turned, torch.cat([angles.cos(), angles.sin()]), atol=1e-6)
 
 
-@pytest.mark.parametrize("variant", ["transformer", "lmu_attention", "transformer_modern"])
+@pytest.mark.parametrize("variant", ["transformer", "lmu_attention", "transformer_modern", "transformer_rotary"])
 def test_attention_with_rotary_positions_sees_the_order(variant):
     """Without positions, exchanging two earlier tokens cannot change what a single attention layer gives later."""
     swapped = IDS.clone()
@@ -54,7 +54,7 @@ def test_attention_with_rotary_positions_sees_the_order(variant):
     assert seen["rotary"] > 1e-3
 
 
-@pytest.mark.parametrize("variant", ["transformer", "transformer_modern", "lmu_attention"])
+@pytest.mark.parametrize("variant", ["transformer", "transformer_modern", "transformer_rotary", "lmu_attention"])
 def test_generation_with_rotary_positions_gives_the_same_logits_as_the_parallel_form(variant):
     model = build(resolve(variant, 16, CONTEXT, VOCAB, positions="rotary"), seed=3)
     with torch.no_grad():

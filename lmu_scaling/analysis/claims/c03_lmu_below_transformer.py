@@ -8,5 +8,5 @@ CLAIM = loss_difference.claim(
     place="section 5, figure 3",
     better="lmu",
     worse="transformer",
-    modern="transformer_modern",
+    any_transformer=True,
 )

@@ -1,7 +1,5 @@
 """C5: transformers need ten times the tokens to match the LMU."""
 
-from functools import partial
-
 import numpy as np
 import pandas as pd
 
@@ -20,11 +18,12 @@ from lmu_scaling.analysis.claims.conditions import SAME_SIZES, missing_condition
 from lmu_scaling.analysis.claims.loss_difference import comparison
 from lmu_scaling.analysis.claims.nuisance import cells, edges, precisions, rival, short_sweeps
 from lmu_scaling.analysis.claims.scale import AT_SCALE, missing_scale
+from lmu_scaling.analysis.comparisons import PAPER_BASELINE
 
 MULTIPLIER = (5.0, 20.0)
 
 
-def judge(evidence: Evidence, baseline: str = "transformer") -> Finding:
+def judge(evidence: Evidence, baseline: str = PAPER_BASELINE) -> Finding:
     claimed = evidence.paper["data_efficiency"]["token_multiplier"]
     table = evidence.multipliers[evidence.multipliers["quantity"] == "tokens"]
     rows = table[(table["variant"] == "lmu") & (table["against"] == baseline)].sort_values("n")
@@ -138,6 +137,6 @@ CLAIM = Claim(
     gates=gates,
     concept=f"with {SAME_SIZES}, supported if the interval lies above {MULTIPLIER[0]:g} at every size, contradicted if "
     "it lies below at one.",
-    modern=partial(judge, baseline="transformer_modern"),
-    baseline="transformer",
+    baseline=PAPER_BASELINE,
+    against=judge,
 )

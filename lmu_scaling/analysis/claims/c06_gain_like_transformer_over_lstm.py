@@ -1,7 +1,5 @@
 """C6: the LMU gains over transformers about what transformers gain over LSTMs."""
 
-from functools import partial
-
 from lmu_scaling.analysis.claims.common import (
     IN_OTHER_WORDS,
     Claim,
@@ -17,12 +15,13 @@ from lmu_scaling.analysis.claims.common import (
 from lmu_scaling.analysis.claims.conditions import SAME_SIZES, missing_conditions, name, under_conditions
 from lmu_scaling.analysis.claims.nuisance import cells, precisions, unsettled
 from lmu_scaling.analysis.claims.scale import AT_SCALE, missing_scale
+from lmu_scaling.analysis.comparisons import PAPER_BASELINE
 
 RATIO = (0.5, 2.0)
 TAIL = 0.025
 
 
-def judge(evidence: Evidence, baseline: str = "transformer") -> Finding:
+def judge(evidence: Evidence, baseline: str = PAPER_BASELINE) -> Finding:
     entry = find(evidence.fits["gain"], variant="lmu", baseline=baseline)
     if entry is None:
         return absent(f"no LMU, {baseline} and LSTM at two sizes or more")
@@ -77,6 +76,6 @@ CLAIM = Claim(
     judge=judge,
     gates=gates,
     concept=f"with {SAME_SIZES}, by the same rule.",
-    modern=partial(judge, baseline="transformer_modern"),
-    baseline="transformer",
+    baseline=PAPER_BASELINE,
+    against=judge,
 )

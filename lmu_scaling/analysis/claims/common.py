@@ -166,8 +166,8 @@ class Claim:
     judge: Callable[[Evidence], Finding]
     concept: str = "Not applicable: judged directly."  # when it is supported under other conditions, and when not
     gates: Callable[[Evidence, str], Gates] | None = None  # what an experiment lacks to judge it against this baseline
-    modern: Callable[[Evidence], Finding] | None = None  # the same against a modern transformer
     baseline: str = ""  # what it is judged against, if that is a model of ours
+    against: Callable[[Evidence, str], Finding] | None = None  # the same against another transformer
 
     def rule(self, paper: dict[str, Any]) -> str:
         direct = f"Testable {self.needs}. Statistic: {self.statistic}. {fill(self.decision, paper)}"

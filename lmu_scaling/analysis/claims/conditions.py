@@ -16,6 +16,7 @@ NAMES = {
     "lmu_attention": "the LMU with attention",
     "transformer": "a GPT-2-style transformer",
     "transformer_modern": "a modern transformer",
+    "transformer_rotary": "a GPT-2-style transformer with rotary positions",
     "lstm": "an LSTM",
 }
 

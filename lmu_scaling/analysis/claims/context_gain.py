@@ -27,7 +27,7 @@ from lmu_scaling.analysis.claims.common import (
 from lmu_scaling.analysis.claims.conditions import missing_conditions, missing_context, name, under_conditions
 from lmu_scaling.analysis.claims.nuisance import cells, edges, precisions
 from lmu_scaling.analysis.claims.scale import REGIME, missing_regime
-from lmu_scaling.analysis.comparisons import BASELINES
+from lmu_scaling.analysis.comparisons import PAPER_BASELINE
 from lmu_scaling.analysis.per_token import EARLY, EXCESS
 from lmu_scaling.analysis.reference import per_token_laws
 
@@ -44,7 +44,7 @@ def flat_bound(paper: dict[str, Any], context: int) -> float:
 
 
 def judge(
-    evidence: Evidence, variant: str, if_flat: Verdict, if_falling: Verdict, control: str = BASELINES[0]
+    evidence: Evidence, control: str = PAPER_BASELINE, *, variant: str, if_flat: Verdict, if_falling: Verdict
 ) -> Finding:
     runs = evidence.main_runs
     runs = runs[runs["variant"] == variant]
@@ -163,6 +163,6 @@ def claim(id: str, text: str, place: str, printed: str, variant: str, flat: bool
         gates=partial(gates, variant=variant),
         concept=f"by the same rule, with a context of {MIN_CONTEXT} tokens, documents longer than that, and the "
         "control passed.",
-        modern=partial(against, control=BASELINES[1]),
-        baseline=BASELINES[0],
+        baseline=PAPER_BASELINE,
+        against=against,
     )

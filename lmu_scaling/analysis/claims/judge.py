@@ -19,8 +19,6 @@ from lmu_scaling.jobs import Input, Output, job
 from lmu_scaling.paths import PAPER
 from lmu_scaling.runtime import atomic_write, read_json, write_json
 
-MODERN = BASELINES[1]
-
 
 def load_claims() -> list[Claim]:
     """All claims, in the order of their files."""
@@ -29,7 +27,7 @@ def load_claims() -> list[Claim]:
 
 @dataclass(frozen=True)
 class Judged:
-    """A claim, judged against one baseline; against the modern transformer its id ends in m."""
+    """A claim, judged against one baseline; its id ends in a letter if that is not the paper's (`BASELINES`)."""
 
     id: str
     claim: Claim
@@ -38,13 +36,22 @@ class Judged:
 
 
 def judge_each(evidence: Evidence) -> list[Judged]:
-    """Every claim, and those about transformers once more against the modern one, if that was trained."""
+    """Every claim, and those about transformers once more against each other one that was trained."""
     found = []
     for claim in load_claims():
         found.append(Judged(claim.id, claim, claim.judge(evidence), claim.baseline))
-        if claim.modern is not None and evidence.trained(MODERN):
-            found.append(Judged(f"{claim.id}m", claim, claim.modern(evidence), MODERN))
+        for id, baseline in _others(claim, evidence).items():
+            assert claim.against is not None
+            found.append(Judged(id, claim, claim.against(evidence, baseline), baseline))
     return found
+
+
+def _others(claim: Claim, evidence: Evidence) -> dict[str, str]:
+    """Further baselines of a claim, by the id of the verdict against each."""
+    if claim.against is None:
+        return {}
+    others = {baseline: suffix for baseline, suffix in BASELINES.items() if baseline != claim.baseline}
+    return {f"{claim.id}{suffix}": baseline for baseline, suffix in others.items() if evidence.trained(baseline)}
 
 
 def all_gates(evidence: Evidence) -> dict[str, Gates]:
@@ -53,8 +60,8 @@ def all_gates(evidence: Evidence) -> dict[str, Gates]:
     for claim in load_claims():
         if claim.gates is not None:
             found[claim.id] = claim.gates(evidence, claim.baseline)
-            if claim.modern is not None and evidence.trained(MODERN):
-                found[f"{claim.id}m"] = claim.gates(evidence, MODERN)
+            for id, baseline in _others(claim, evidence).items():
+                found[id] = claim.gates(evidence, baseline)
     return found
 
 

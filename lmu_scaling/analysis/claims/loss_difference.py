@@ -20,10 +20,11 @@ from lmu_scaling.analysis.claims.common import (
 from lmu_scaling.analysis.claims.conditions import SAME_SIZES, missing_conditions, name, under_conditions
 from lmu_scaling.analysis.claims.nuisance import cells, precisions, unsettled
 from lmu_scaling.analysis.claims.scale import AT_SCALE, missing_scale
+from lmu_scaling.analysis.comparisons import BASELINES
 
 
-def judge(evidence: Evidence, better: str, worse: str, beside: str = "") -> Finding:
-    """Is loss(worse) - loss(better) positive? `beside` is another baseline that the statement names too."""
+def judge(evidence: Evidence, worse: str, better: str, beside: tuple[str, ...] = ()) -> Finding:
+    """Is loss(worse) - loss(better) positive? `beside`: other baselines that the statement names too."""
     entry = comparison(evidence, better, worse)
     if entry is None:
         return absent(f"{better} and {worse} share no size")
@@ -49,14 +50,14 @@ def gates(evidence: Evidence, worse: str, better: str) -> Gates:
 
 
 def _concept(
-    evidence: Evidence, entry: dict[str, Any], outcome: Verdict, beside: str, missing: tuple[str, ...]
+    evidence: Evidence, entry: dict[str, Any], outcome: Verdict, beside: tuple[str, ...], missing: tuple[str, ...]
 ) -> Concept:
     """The same under the experiment's own conditions; the sign must survive every setting that was tried."""
     better, worse = entry["a"], entry["b"]
     clause = f"the loss of {name(evidence, better)} was {_side(entry)} that of {name(evidence, worse)} {_by(entry)}"
-    other = comparison(evidence, better, beside) if beside else None
-    if other is not None:
-        clause += f", and {_side(other)} that of {name(evidence, beside)} {_by(other)}"
+    for baseline in beside:
+        if (other := comparison(evidence, better, baseline)) is not None:
+            clause += f", and {_side(other)} that of {name(evidence, baseline)} {_by(other)}"
     support = IN_OTHER_WORDS[outcome]
     if support != Support.INCONCLUSIVE:
         nearest = min(abs(entry["low"]), abs(entry["high"]))  # where the interval comes closest to no difference
@@ -91,7 +92,9 @@ def _negated(entry: dict[str, Any]) -> dict[str, Any]:
     return negated
 
 
-def claim(id: str, text: str, place: str, better: str, worse: str, modern: str = "") -> Claim:
+def claim(id: str, text: str, place: str, better: str, worse: str, any_transformer: bool = False) -> Claim:
+    """`any_transformer`: `worse` is the paper's transformer, and the claim is judged against the others too."""
+    others = tuple(baseline for baseline in BASELINES if baseline != worse) if any_transformer else ()
     return Claim(
         id=id,
         text=text,
@@ -105,10 +108,10 @@ def claim(id: str, text: str, place: str, better: str, worse: str, modern: str =
         "difference.",
         bounds="0: the claim is about the sign",
         files=("analysis/fits.json", "analysis/runs.csv", "analysis/sensitivity.csv"),
-        judge=partial(judge, better=better, worse=worse, beside=modern),
+        judge=partial(judge, better=better, worse=worse, beside=others),
         gates=partial(gates, better=better),
         concept=f"with {SAME_SIZES}, supported or contradicted by the same rule, if no setting that was tried improves "
         "the loser by as much as the nearer end of the interval.",
-        modern=partial(judge, better=better, worse=modern) if modern else None,
         baseline=worse,
+        against=partial(judge, better=better) if any_transformer else None,
     )
