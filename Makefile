@@ -8,11 +8,11 @@ BIN    := $(VENV)/bin
 CORES  ?= all
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: help run pilot study context test lint format unit smoke slurm wheel docs plan audit bench bench-quick proofs lock schema clean
+.PHONY: help run study test lint format unit smoke slurm wheel docs plan audit bench bench-quick proofs lock schema clean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
-	@echo "make study        five sizes and several budgets on the RFCs: two hours (docs/data.md says how to get the text)"
+	@echo "make study        six architectures, five sizes, several budgets on the RFCs: two hours (docs/data.md: how to get the text)"
 	@echo "make plan         what the experiment will cost, before it runs"
 	@echo "make audit        verify every checksum and recompute a sample"
 	@echo "make bench        all benchmarks -> docs/performance.md, benchmarks/results.json (35 to 75 min, idle machine)"
@@ -29,12 +29,11 @@ run: $(VENV)/.runtime
 	@snakemake --cores $(CORES) --logger lmu
 	@python -m lmu_scaling summary
 
-# the RFCs must lie in data/rfc (docs/data.md); stop and start them as you like. Three of them round products of the head.
-pilot study context: HOW = --set-resources train:precision=bfloat16
-pilot study context: $(VENV)/.runtime
+# the RFCs must lie in data/rfc (docs/data.md); stop and start it as you like; large products are rounded to bfloat16
+study: $(VENV)/.runtime
 	@test -e data/rfc || { echo "This experiment reads the RFCs from data/rfc, which does not exist: see docs/data.md"; exit 1; }
 	@echo "Reading the workflow ..."
-	@snakemake --cores $(CORES) --logger lmu --configfile workflow/presets/$@.yaml $(HOW)
+	@snakemake --cores $(CORES) --logger lmu --configfile workflow/presets/study.yaml --set-resources train:precision=bfloat16
 	@python -m lmu_scaling summary
 
 plan audit: $(VENV)/.runtime

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import json
 import math
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,7 +40,21 @@ def test_every_shipped_configuration_validates(preset: Path | None) -> None:
     assert validate(config.model_dump(mode="json")) == config, "written out with its defaults it validates, too"
 
 
-@pytest.mark.parametrize("preset", ["paper", "pilot", "single_gpu", "study"])
+@pytest.mark.parametrize("config", sorted((ROOT / "studies").glob("*/config.json")), ids=lambda p: p.parent.name)
+def test_a_published_study_can_be_repeated_from_its_configuration(config: Path) -> None:
+    """Its run specs are those in the bundle."""
+    again = load(ROOT / "config.yaml", config)
+    [bundle] = config.parent.glob("*.crate.zip")
+    with zipfile.ZipFile(bundle) as archive:
+        for run in runs(again):
+            [name] = [name for name in archive.namelist() if name.endswith(f"/training/{run.name}/spec.json")]
+            published, now = json.loads(archive.read(name)), json.loads(canonical_json(spec_of(again, run).asdict()))
+            now["training"]["learning_rate"] = published["training"]["learning_rate"]  # both come from the search
+            now["model"]["embedding_scale"] = published["model"]["embedding_scale"]
+            assert now == published
+
+
+@pytest.mark.parametrize("preset", ["paper", "single_gpu"])
 def test_settings_of_the_default_experiment_do_not_reach_the_models_of_a_preset(preset: str) -> None:
     config = load(ROOT / "config.yaml", ROOT / "workflow" / "presets" / f"{preset}.yaml")
     assert spec_of(config, runs(config)[0]).model.embedding_scale == architecture("lmu").embedding_scale

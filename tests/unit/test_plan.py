@@ -213,9 +213,7 @@ STUDY = tuple(id for claim in TRAINED for id in ((claim, f"{claim[:-1]}r") if cl
     ("preset", "direct", "conceptual"),
     [
         ("smoke", (), ()),
-        ("pilot", (), TRAINED),
         ("study", (), STUDY),
-        ("context", (), ("C7", "C7m", "C8", "C8m")),
         ("single_gpu", TRAINED, TRAINED),
         ("paper", TRAINED, ()),  # 1.7 epochs
     ],
