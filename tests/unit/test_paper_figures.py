@@ -331,3 +331,19 @@ def test_differences_from_the_lmu_have_the_right_sign_and_alternatives_their_own
     (row,) = loss_difference.alternatives(runs).to_dict("records")
     assert (row["variant"], row["setting"]) == ("transformer", "rotary")
     assert row["difference"] == pytest.approx(0.1)
+    assert row["largest"] == loss_difference.TIE, "no run of the same seed to compare it with: it is drawn"
+
+
+def test_settings_that_hardly_change_a_loss_are_only_named():
+    """One size above the limit is enough for a setting to be drawn at all sizes."""
+    runs = pd.DataFrame(
+        [
+            (setting, size, 5.0 + change)
+            for setting, changes in (("main", (0, 0)), ("wide", (0.001, -0.04)), ("narrow", (0.02, -0.02)))
+            for size, change in zip(("6k", "9k"), changes, strict=True)
+        ],
+        columns=["setting", "size", "test_loss"],
+    ).assign(variant="lmu", seed=1, multiple=1.0, n_exact=6000, excluded="")
+    found = loss_difference.alternatives(runs)
+    assert set(found.loc[found["largest"] >= loss_difference.TIE, "setting"]) == {"wide"}
+    assert found.loc[found["setting"] == "narrow", "effect"].tolist() == pytest.approx([0.02, -0.02])

@@ -18,13 +18,15 @@ from lmu_scaling.runtime import read_json
 
 INPUTS = ("analysis/runs.csv", "analysis/fits.json")
 REFERENCE = "lmu"
+TIE = 0.03  # nats: settings that change a loss by less are named in the caption and not drawn
 RUN_COLUMNS = "run variant size multiple seed setting n_exact test_loss excluded"
 
 
 def draw(inputs: dict[str, Path], look: Look) -> tuple[Figure, str]:
     runs = usable(load.table(inputs["analysis/runs.csv"], RUN_COLUMNS).fillna({"excluded": ""}))
     points = differences(read_json(inputs["analysis/fits.json"])["comparisons"])
-    others = alternatives(runs)
+    tried = alternatives(runs)
+    others = tried[tried["largest"] >= TIE]
     variants = look.order(points["variant"])
     figure = look.figure(2, 3.3, 3.4)
     axes = figure.subplots()
@@ -38,7 +40,7 @@ def draw(inputs: dict[str, Path], look: Look) -> tuple[Figure, str]:
     if n.empty:
         note(axes, f"no other variant has a size in common with the {look.label(REFERENCE)}")
         axes.set_xlabel(N_LABEL)
-        return figure, _caption(points, others, look)
+        return figure, _caption(points, tried, look)
     set_log_limits(axes, n)
     log_axis(axes.xaxis, N_LABEL)
     _draw_alternatives(axes, points, others, look, named=look.wide(figure))
@@ -46,7 +48,7 @@ def draw(inputs: dict[str, Path], look: Look) -> tuple[Figure, str]:
     last.loc[REFERENCE, ["n", "difference"]] = n.max(), 0.0
     ends = zip(last.index, last["n"], last["difference"], strict=True)
     label_ends(axes, [EndLabel(n, loss, look.label(name), look.mark(name).colour) for name, n, loss in ends])
-    return figure, _caption(points, others, look)
+    return figure, _caption(points, tried, look)
 
 
 def differences(comparisons: list[dict[str, Any]]) -> pd.DataFrame:
@@ -70,14 +72,25 @@ def differences(comparisons: list[dict[str, Any]]) -> pd.DataFrame:
 
 
 def alternatives(runs: pd.DataFrame) -> pd.DataFrame:
-    """The same for runs with another setting, against LMUs of the same size and seed."""
+    """The same for runs with another setting, against LMUs of the same size and seed.
+
+    `effect` is the change of the variant's own loss, `largest` the largest one of the setting at any size.
+    """
     runs = runs[runs["multiple"] == 1]
-    lmu = runs[(runs["variant"] == REFERENCE) & (runs["setting"] == MAIN)]
-    others = runs[runs["setting"] != MAIN]
-    both = others.merge(lmu[["size", "seed", "test_loss"]], on=["size", "seed"], suffixes=("", "_lmu"))
-    both = both.assign(n=both["n_exact"].astype(float), difference=both["test_loss"] - both["test_loss_lmu"])
-    columns = ["variant", "setting", "size", "n", "difference"]
-    return both.groupby(columns[:3], sort=False)[columns[3:]].mean().reset_index()[columns]
+    main = runs[runs["setting"] == MAIN]
+    lmu = main[main["variant"] == REFERENCE]
+    both = runs[runs["setting"] != MAIN].merge(
+        lmu[["size", "seed", "test_loss"]], on=["size", "seed"], suffixes=("", "_lmu")
+    )
+    own = main[["variant", "size", "seed", "test_loss"]]
+    both = both.merge(own, on=["variant", "size", "seed"], how="left", suffixes=("", "_own"))
+    both["n"] = both["n_exact"].astype(float)
+    both["difference"] = both["test_loss"] - both["test_loss_lmu"]
+    both["effect"] = both["test_loss"] - both["test_loss_own"]
+    keys, values = ["variant", "setting", "size"], ["n", "difference", "effect"]
+    found = both.groupby(keys, sort=False)[values].mean().reset_index()
+    largest = found["effect"].abs().groupby([found["variant"], found["setting"]]).transform("max")
+    return found.assign(largest=largest.fillna(TIE))  # drawn if the variant itself has no run of that seed
 
 
 def _draw_alternatives(axes: Axes, points: pd.DataFrame, others: pd.DataFrame, look: Look, named: bool) -> None:
@@ -100,22 +113,31 @@ def _setting(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _caption(points: pd.DataFrame, others: pd.DataFrame, look: Look) -> str:
+def _caption(points: pd.DataFrame, tried: pd.DataFrame, look: Look) -> str:
     lmu = look.label(REFERENCE)
     text = (
         f"Test loss of each variant minus that of the {lmu}, at equal size and tokens, with intervals: above zero the "
         f"{lmu} is better. "
     )
-    if len(others):
-        pairs = others.drop_duplicates(["variant", "setting"])
-        named = [
-            f"{look.label(variant)}: {', '.join(map(_setting, pairs.loc[pairs['variant'] == variant, 'setting']))}"
-            for variant in look.order(pairs["variant"])
-        ]
+    drawn = tried["largest"] >= TIE
+    if drawn.any():
         text += (
             "Hollow markers are runs with another setting and without a search of their own, against "
-            f"{lmu}s of the same seed ({'; '.join(named)}). "
+            f"{lmu}s of the same seed ({_named(tried[drawn], look)}). "
+        )
+    if not drawn.all():
+        text += (
+            f"Other settings that were tried changed a loss by less than {TIE:g} nats at any size and are not drawn "
+            f"({_named(tried[~drawn], look)}). "
         )
     if points.empty:
         text += f"No other variant has a size in common with the {lmu}. "
     return text
+
+
+def _named(tried: pd.DataFrame, look: Look) -> str:
+    pairs = tried.drop_duplicates(["variant", "setting"])
+    return "; ".join(
+        f"{look.label(variant)}: {', '.join(map(_setting, pairs.loc[pairs['variant'] == variant, 'setting']))}"
+        for variant in look.order(pairs["variant"])
+    )
