@@ -20,8 +20,26 @@ from lmu_scaling.analysis.laws import SumFit
 from lmu_scaling.analysis.reference import PowerLaw, TransformerLaw, power_laws, transformer_law
 
 Array = NDArray[np.float64]
-COLUMNS = ["quantity", "variant", "against", "size", "n", "loss", "value", "low", "high", "infinite_share", "beyond"]
+COLUMNS = [
+    "quantity",
+    "variant",
+    "against",
+    "size",
+    "multiple",
+    "n",
+    "loss",
+    "value",
+    "low",
+    "high",
+    "infinite_share",
+    "beyond",
+]
 COLUMNS += ["below", "beyond_share", "largest", "smallest", "text"]
+
+
+def at_main_budget(table: pd.DataFrame) -> pd.DataFrame:
+    """Rows that match the loss of a run at the main token budget; older files have no others."""
+    return table[table["multiple"] == 1] if "multiple" in table else table
 
 
 def first_reach(log_x: Array, y_bk: Array, target_b: Array) -> Array:
@@ -45,10 +63,10 @@ def first_reach(log_x: Array, y_bk: Array, target_b: Array) -> Array:
 def multipliers(
     cells: Cells, paper: dict[str, Any], reading: str, vocab: int, joint: dict[str, SumFit]
 ) -> pd.DataFrame:
-    """All multipliers of the experiment, and those that the paper's printed laws imply."""
+    """All multipliers of the experiment, for each variant at each budget, and those that the printed laws imply."""
     rows = []
     for variant in dict.fromkeys(cells.frame["variant"]):
-        for index in cells.select(variant):
+        for index in cells.select(variant, multiple=None):
             if variant not in BASELINES:
                 for baseline in BASELINES:
                     rows += _against_ours(cells, int(index), baseline, joint.get(baseline))
@@ -63,7 +81,7 @@ def _against_ours(cells: Cells, index: int, baseline: str, joint: SumFit | None)
     cell: Any = cells.frame.loc[index]
     spent = cells.frame["tokens"].astype(float) * cells.frame["flops_per_token"]  # beyond 2^63 at the paper's scale
     same_size = cells.select(baseline, multiple=None, size=cell["size"])
-    same_tokens = cells.select(baseline)
+    same_tokens = cells.select(baseline, multiple=cell["multiple"])
     own = {"tokens": cell["tokens"], "compute": spent[index], "parameters": cell["n"]}
     rows = []
     for quantity, candidates in (("tokens", same_size), ("parameters", same_tokens), ("compute", same_size)):
@@ -76,7 +94,7 @@ def _against_ours(cells: Cells, index: int, baseline: str, joint: SumFit | None)
         log_x = np.log(x[quantity].to_numpy(float) / float(own[quantity]))
         point = first_reach(log_x, cells.point[None, candidates], cells.point[None, index])
         drawn = first_reach(log_x, cells.log_loss[:, candidates], cells.log_loss[:, index])
-        row = _row(quantity, cell["variant"], baseline, cell["size"], float(cell["n"]), np.exp(cells.point[index]))
+        row = _row(quantity, cell["variant"], baseline, cell, float(np.exp(cells.point[index])))
         row |= _measured(float(point[0]), drawn, log_x, cells.confidence)
         if quantity != "parameters" and joint is not None:
             n = np.array([float(base["n"].iloc[0])])
@@ -113,7 +131,7 @@ def _against_kaplan(cells: Cells, index: int, paper: dict[str, Any], reading: st
     drawn = _kaplan_values(law, cell, np.exp(cells.log_loss[:, index]))
     point = _kaplan_values(law, cell, np.array([loss]))
     return [
-        _row(quantity, cell["variant"], "kaplan", cell["size"], float(cell["n"]), loss)
+        _row(quantity, cell["variant"], "kaplan", cell, float(loss))
         | _known(point[quantity][0], drawn[quantity], cells.confidence)
         for quantity in ("tokens", "parameters", "compute")
     ]
@@ -162,11 +180,12 @@ def paper_multipliers(paper: dict[str, Any], reading: str, draws: int = 4000) ->
             rounded = PowerLaw(printed.n_c, printed.alpha + wiggle).loss(n)
             excess = rounded - (n / law.n_c) ** -(law.alpha_n + wiggle_kaplan)
             drawn = law.steps(n, law.limit(n) + excess) * law.batch_tokens / tokens
-            row = _row("tokens", f"paper_{variant}", "kaplan", size, n, float(loss))
+            row = _row("tokens", f"paper_{variant}", "kaplan", {"size": size, "multiple": 1.0, "n": n}, float(loss))
             rows.append(row | _known(value, drawn, 1.0))
     return rows
 
 
-def _row(quantity: str, variant: str, against: str, size: str, n: float, loss: float) -> dict[str, Any]:
-    known = {"quantity": quantity, "variant": variant, "against": against, "size": size, "n": n, "loss": loss}
+def _row(quantity: str, variant: str, against: str, cell: Any, loss: float) -> dict[str, Any]:
+    known = {"quantity": quantity, "variant": variant, "against": against, "loss": loss}
+    known |= {"size": cell["size"], "multiple": float(cell["multiple"]), "n": float(cell["n"])}
     return dict.fromkeys(COLUMNS, np.nan) | known | {"beyond": False, "below": False, "text": ""}

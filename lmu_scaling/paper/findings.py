@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from lmu_scaling.analysis.claims.common import Support, Verdict
+from lmu_scaling.analysis.multipliers import at_main_budget
 from lmu_scaling.analysis.reference import load_paper
 from lmu_scaling.paper import load, tabulate
 from lmu_scaling.paper.badges import BADGES, SUPPORT_BADGES, badge
@@ -100,6 +101,7 @@ def _exponents(fits: dict[str, Any], look: Look) -> str:
 def _tokens(results: Path, look: Look) -> str:
     """How many times the tokens our transformer needs for the loss of the LMU, at the largest size."""
     table = load.table(results / "analysis/multipliers.csv", "quantity variant against n value low high beyond")
+    table = at_main_budget(table)
     own = table[(table["quantity"] == "tokens") & (table["variant"] == "lmu") & (table["against"] == "transformer")]
     if own.empty:
         return ""

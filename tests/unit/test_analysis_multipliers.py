@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lmu_scaling.analysis.fit import fit
-from lmu_scaling.analysis.multipliers import first_reach, paper_multipliers
+from lmu_scaling.analysis.multipliers import at_main_budget, first_reach, paper_multipliers
 from lmu_scaling.analysis.reference import load_paper, transformer_law
 from lmu_scaling.analysis.table import table
 from tests.synthetic import FIT, PAPER, Design, Law, write_results
@@ -78,6 +78,24 @@ def test_a_token_multiplier_of_three_is_found(tmp_path):
     assert (rows["low"] <= rows["value"]).all()
     assert (rows["value"] <= rows["high"]).all()
     assert not rows["beyond"].any()
+
+
+def test_a_run_of_another_budget_is_matched_by_its_own_tokens_and_peers(tmp_path):
+    """At every budget the transformer needs three times the tokens; its peers in N have the same budget."""
+    both = {"E": 2.0, "A": 2.0, "a": 0.3, "b": 0.5}
+    laws = {"lmu": Law(B=500.0, **both), "transformer": Law(B=500.0 * 3**0.5, **both)}
+    budgets = {"lmu": (0.5,), "transformer": (0.25, 0.5, 2.0, 4.0)}
+    table, _ = made(tmp_path, laws=laws, budgets=budgets)
+    rows = table[(table["variant"] == "lmu") & (table["against"] == "transformer")]
+    assert sorted(set(rows["multiple"])) == [0.5, 1.0]
+    tokens = rows[rows["quantity"] == "tokens"]
+    np.testing.assert_allclose(tokens["value"], 3.0, rtol=0.05)
+    half = tokens[tokens["multiple"] == 0.5]
+    assert half["largest"].tolist() == pytest.approx([8.0] * 3), "4 times the main budget, 8 times its own"
+    peers = rows[rows["quantity"] == "parameters"].groupby("multiple")["largest"].max()
+    assert peers.nunique() == 1, "the sizes of its own budget"
+    assert at_main_budget(table)["multiple"].eq(1).all()
+    assert len(at_main_budget(table.drop(columns="multiple"))) == len(table), "a file of an older version"
 
 
 def test_past_the_largest_budget_there_is_a_bound_and_no_number(tmp_path):

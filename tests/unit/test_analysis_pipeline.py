@@ -16,7 +16,7 @@ COLUMNS = {
     "per_token.parquet": "variant size multiple split axis position first last mean low high count",
     "per_token_fits.csv": "variant size multiple axis E A a plateau plateau_low plateau_high early late",
     "curves.csv": "kind name multiple n loss low high",
-    "multipliers.csv": "quantity variant against size n loss value low high infinite_share beyond",
+    "multipliers.csv": "quantity variant against size multiple n loss value low high infinite_share beyond",
     "frontier.csv": "variant flops loss low high n n_low n_high tokens edge",
     "counts.csv": "variant label size d context vocab blocks ffn heads q q_reduced theta target n_exact n_kaplan "
     "n_embedding n_positions n_total flops_forward flops_head flops_training",

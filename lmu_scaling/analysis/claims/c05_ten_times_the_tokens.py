@@ -19,13 +19,15 @@ from lmu_scaling.analysis.claims.loss_difference import comparison
 from lmu_scaling.analysis.claims.nuisance import cells, edges, precisions, rival, short_sweeps
 from lmu_scaling.analysis.claims.scale import AT_SCALE, missing_scale
 from lmu_scaling.analysis.comparisons import PAPER_BASELINE
+from lmu_scaling.analysis.multipliers import at_main_budget
 
 MULTIPLIER = (5.0, 20.0)
 
 
 def judge(evidence: Evidence, baseline: str = PAPER_BASELINE) -> Finding:
     claimed = evidence.paper["data_efficiency"]["token_multiplier"]
-    table = evidence.multipliers[evidence.multipliers["quantity"] == "tokens"]
+    table = at_main_budget(evidence.multipliers)
+    table = table[table["quantity"] == "tokens"]
     rows = table[(table["variant"] == "lmu") & (table["against"] == baseline)].sort_values("n")
     if rows.empty:
         return absent(f"no {baseline} was trained to compare with{_printed(table, claimed)}")

@@ -9,6 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from lmu_scaling.analysis.multipliers import at_main_budget
 from lmu_scaling.analysis.reference import load_paper
 from lmu_scaling.paper import load
 from lmu_scaling.paper.axes import N_LABEL, log_axis, set_log_limits
@@ -30,7 +31,7 @@ def draw(inputs: dict[str, Path], look: Look) -> tuple[Figure, str]:
     table = load.table(
         inputs["analysis/multipliers.csv"], "quantity variant against size n value low high infinite_share beyond"
     )
-    tokens = table[table["quantity"] == "tokens"]
+    tokens = at_main_budget(table[table["quantity"] == "tokens"])
     claimed = load_paper()["data_efficiency"]["token_multiplier"]
     found = {a: tokens[(tokens["against"] == a) & tokens["variant"].isin(list(names))] for a, names, _ in PANELS}
     shown = [panel for panel in PANELS if panel[0] != "transformer_modern" or len(found[panel[0]])]
