@@ -13,7 +13,7 @@ from lmu_scaling.analysis.table import MAIN, usable
 from lmu_scaling.paper import load
 from lmu_scaling.paper.axes import N_LABEL, EndLabel, label_ends, label_free_spot, log_axis, set_log_limits
 from lmu_scaling.paper.layers import Layers
-from lmu_scaling.paper.style import Look, note
+from lmu_scaling.paper.style import SUBDUED, Look, note
 from lmu_scaling.runtime import read_json
 
 INPUTS = ("analysis/runs.csv", "analysis/fits.json")
@@ -43,6 +43,12 @@ def draw(inputs: dict[str, Path], look: Look) -> tuple[Figure, str]:
         return figure, _caption(points, tried, look)
     set_log_limits(axes, n)
     log_axis(axes.xaxis, N_LABEL)
+    name = look.label(REFERENCE)
+    for height, side, place in (
+        (0.98, f"↑ worse than the {name}", "top"),
+        (0.02, f"↓ better than the {name}", "bottom"),
+    ):
+        axes.text(0.015, height, side, transform=axes.transAxes, va=place, size=6, color=SUBDUED)
     _draw_alternatives(axes, points, others, look, named=look.wide(figure))
     last = points.sort_values("n").groupby("variant").last()
     last.loc[REFERENCE, ["n", "difference"]] = n.max(), 0.0
@@ -104,7 +110,7 @@ def _draw_alternatives(axes: Axes, points: pd.DataFrame, others: pd.DataFrame, l
             axes.plot([n, n], [start, difference], ":", color=mark.colour, linewidth=0.8, zorder=2.2)
         axes.plot(rows["n"], rows["difference"], mark.marker, color=mark.colour, markerfacecolor="white", zorder=3.2)
     for variant, setting, rows in groups:
-        text = _setting(setting)
+        text = f"{_setting(setting)}, untuned"
         spots = list(zip(rows["n"], rows["difference"], strict=True))
         label_free_spot(axes, spots, f"{look.label(variant)}, {text}" if named else text, look.mark(variant).colour)
 
