@@ -105,7 +105,8 @@ def _against_ours(cells: Cells, index: int, baseline: str, joint: SumFit | None)
 
 
 def _measured(point: float, drawn: Array, log_x: Array, confidence: float) -> dict[str, Any]:
-    smallest, largest = float(np.exp(log_x.min())), float(np.exp(log_x.max()))
+    # rounded, since exp(ln 5) is below 5 and would miss a budget of 5 times the tokens
+    smallest, largest = (float(f"{np.exp(end):.12g}") for end in (log_x.min(), log_x.max()))
     low, high = interval(drawn, confidence)
     beyond, below = point == np.inf, point == -np.inf
     value = largest if beyond else smallest if below else float(np.exp(point))
