@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from lmu_scaling.analysis.comparisons import BASELINES, PAPER_BASELINE
 from lmu_scaling.analysis.reference import PerTokenLaw, load_paper, per_token_laws
 from lmu_scaling.paper import load
 from lmu_scaling.paper.axes import loss_axis, powers_of_two
@@ -17,7 +19,8 @@ from lmu_scaling.paper.style import FAINT, SUBDUED, Look, Mark, note
 
 INPUTS = ("analysis/per_token.parquet", "analysis/per_token_fits.csv", "analysis/counts.csv")
 PANELS = ("lmu_attention", "lmu")
-BASELINE = "transformer"
+BASELINE = PAPER_BASELINE
+OTHERS = tuple(name for name in BASELINES if name != BASELINE)  # drawn as lines where they were trained
 KAPLAN = "kaplan"
 
 
@@ -25,9 +28,10 @@ def draw(inputs: dict[str, Path], look: Look) -> tuple[Figure, str]:
     losses, fits, size = contents(inputs)
     figure = look.figure(2, 2.7, 4.6)
     marks = {name: look.mark(name) for name in (BASELINE, *PANELS)} | {KAPLAN: _kaplan_mark()}
-    shown, law = _tidy(losses)
+    marks |= {name: replace(look.mark(name), marker="") for name in OTHERS}
+    shown, lines = _tidy(losses)
     plot = Layers("position", "mean", "variant", marks, panel="panel")
-    plot.bands(shown, alpha=0.2).marked_lines(shown, pointsize=2.8).lines(law, zorder=1.5, linewidth=0.9)
+    plot.bands(shown, alpha=0.2).marked_lines(shown, pointsize=2.8).lines(lines, zorder=1.5, linewidth=0.9)
     panels = plot.panels(figure, list(PANELS), 2 if look.wide(figure) else 1, x=True, y=True)
     for axes, variant in zip(panels, PANELS, strict=True):
         _finish(axes, losses, fits, variant, marks, look)
@@ -53,13 +57,14 @@ def contents(inputs: dict[str, Path]) -> tuple[pd.DataFrame, pd.DataFrame, str]:
 
 
 def _tidy(losses: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """One row per panel, model and position: each panel has its variant, the baseline, and Kaplan's law."""
+    """One row per panel, model and position: its variant and the baseline; other transformers and Kaplan's law."""
     by_panel = [losses[losses["variant"].isin((BASELINE, panel))].assign(panel=panel) for panel in PANELS]
     if losses.empty:
         return pd.concat(by_panel), pd.DataFrame(columns=["panel", "variant", "position", "mean"])
     position = np.geomspace(max(losses["position"].min(), 1), losses["position"].max(), 60)
     law = pd.DataFrame({"variant": KAPLAN, "position": position, "mean": _kaplan().loss(position)})
-    return pd.concat(by_panel), pd.concat([law.assign(panel=panel) for panel in PANELS])
+    lines = pd.concat([losses[losses["variant"].isin(OTHERS)], law])
+    return pd.concat(by_panel), pd.concat([lines.assign(panel=panel) for panel in PANELS])
 
 
 def _finish(
@@ -74,7 +79,8 @@ def _finish(
     if len(losses):
         loss_axis(axes, "Test loss [nats]")
         powers_of_two(axes.xaxis, list(losses["position"]), "Position in the window [tokens]")
-        axes.legend(handles=handles({name: marks[name] for name in (*present, KAPLAN)}), loc="upper right")
+        others = [name for name in OTHERS if name in set(losses["variant"])]
+        axes.legend(handles=handles({name: marks[name] for name in (*present, *others, KAPLAN)}), loc="upper right")
     _ranges(axes, fits[fits["variant"] == variant], look)
 
 
@@ -112,7 +118,8 @@ def _caption(losses: pd.DataFrame, fits: pd.DataFrame, size: str, look: Look) ->
     text = (
         f"Loss by position in the window, for the largest size ({size}): {look.label(PANELS[0])} (left) and "
         f"{look.label(PANELS[1])} (right), each beside our own {look.label(BASELINE).lower()}, trained on the same "
-        "tokens. Positions are in logarithmic bins; bands are intervals, grey areas the positions that are compared. "
+        "tokens; thin lines are other transformers. Positions are in logarithmic bins; bands are intervals, grey areas "
+        "the positions that are compared. "
         "The dotted line is the law of Kaplan et al. (2020, fig. 20) for their smallest model, about 0.5M parameters, "
         "on another corpus and tokenizer: its shape can be compared, its level cannot. "
     )
