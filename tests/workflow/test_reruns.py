@@ -13,15 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from lmu_scaling.models import architecture, variants
-from tests.workflow.conftest import Jobs, dry, edit_preset, snakemake
+from lmu_scaling.config import load
+from lmu_scaling.models import architecture
+from tests.workflow.conftest import ROOT, Jobs, dry, edit_preset, snakemake
 
 pytestmark = pytest.mark.slow
 
-RUNS = {f"{variant}-{size}-x1-s{seed}" for variant in variants() for size in ("2k", "6k") for seed in (1, 2)}
+VARIANTS = load(ROOT / "config.yaml", ROOT / "workflow/presets/smoke.yaml").models.variants  # those that are trained
+RUNS = {f"{variant}-{size}-x1-s{seed}" for variant in VARIANTS for size in ("2k", "6k") for seed in (1, 2)}
 RUNS |= {"transformer-2k-x2-s1", "transformer-2k-x1-s1-rotary"}
 TRIALS = {"2k": 3, "6k": 2}  # the larger size takes the embedding scale of the smaller one
-SWEEPS = {f"{v}-{size}-x0.5-t{trial + 1}" for v in variants() for size, n in TRIALS.items() for trial in range(n)}
+SWEEPS = {f"{v}-{size}-x0.5-t{trial + 1}" for v in VARIANTS for size, n in TRIALS.items() for trial in range(n)}
 PREPARATION = {"fetch", "encode", "shard", "index"}
 
 
@@ -32,7 +34,7 @@ def of(runs: set[str], chosen: set[str]) -> set[str]:
 def using(layer: str) -> set[str]:
     """Variants with this layer, or with one that is built on it."""
     layers = {layer, "attention_qk_norm"} if layer == "attention" else {layer}
-    return {name for name in variants() if layers & set(architecture(name).sublayers)}
+    return {name for name in VARIANTS if layers & set(architecture(name).sublayers)}
 
 
 @pytest.fixture
@@ -187,7 +189,7 @@ def test_toggling_conda_reruns_nothing(smoke_run: Path, tmp_path: Path, monkeypa
         ),
         pytest.param(
             replace("lmu_scaling/models/kernels/head.c", "#include", "#define EDITED\n#include"),
-            set(variants()),
+            set(VARIANTS),
             id="loss kernel",
         ),
     ],
@@ -294,7 +296,7 @@ def test_one_sizes_hyper_parameter_retrains_that_size_only(after) -> None:
 
 def test_another_seed_trains_the_new_runs_only(after) -> None:
     jobs = after(preset(lambda preset: preset["training"].update(seeds=[1, 2, 3])))
-    new = {f"{variant}-{size}-x1-s3" for variant in variants() for size in ("2k", "6k")}
+    new = {f"{variant}-{size}-x1-s3" for variant in VARIANTS for size in ("2k", "6k")}
     assert jobs.runs["train"] == jobs.runs["evaluate"] == new
 
 
